@@ -1,0 +1,277 @@
+//! The guardian: the command's parent, in a session of its own, waiting for one socket to close.
+//!
+//! It is a fork of the holder, so its code is already in memory and an upgrade of the binary on
+//! disk cannot take it away. It keeps nothing of the host's: standard streams and every descriptor
+//! but its own few are closed as soon as the command runs.
+
+use crate::error::SpawnStage;
+use crate::guard::Guard;
+use crate::hold::{Command, Options};
+use crate::ladder::Ask;
+use crate::member::Member;
+use crate::report::Report;
+use crate::sys::cgroup::Leaf;
+use crate::sys::launch::{self, Failure};
+use crate::sys::pidns;
+use crate::sys::signals::{Mask, Signals};
+use crate::sys::socket::{Received, hear, say};
+use crate::wire::{Order, Word};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long after the host's death the holder may stay silent before the guardian acts alone. A
+/// living holder needs microseconds; a stopped one would never act.
+const HOLDER_SILENCE: Duration = Duration::from_millis(500);
+
+/// What the guardian is born with.
+pub(crate) struct Birth<'a> {
+    pub(crate) control: OwnedFd,
+    pub(crate) command: &'a Command,
+    pub(crate) options: &'a Options<'a>,
+    pub(crate) leaf: Option<Leaf>,
+    /// For the `pidns` backend: who to be in the user namespace, if there is one.
+    pub(crate) namespace: Option<Option<pidns::Ids>>,
+    /// The signal mask the command starts with.
+    pub(crate) mask: Mask,
+}
+
+/// Runs in the forked child and never returns, not even by a panic: above it on the stack are the
+/// holder's own functions, which must not go on in two processes.
+pub(crate) fn run(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> ! {
+    let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(birth, epilogue)));
+    launch::leave(lived.unwrap_or(125))
+}
+
+fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
+    let Birth {
+        control,
+        command,
+        options,
+        leaf,
+        namespace,
+        mask,
+    } = birth;
+    // Nothing but the socket ends this process; whoever signals all of ours means the holder.
+    Mask::full().enforce();
+    let _already_leader = rustix::process::setsid();
+    let _unnamed = rustix::thread::set_name(c"lariat-guardian");
+    // The holder's death wakes a guardian that somebody stopped.
+    let _unarmed =
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT));
+    let fail = |stage, error: std::io::Error| -> ! {
+        say(
+            &control,
+            &Word::Failed(stage, error.raw_os_error().unwrap_or(0)).encode(),
+        );
+        launch::leave(125)
+    };
+    if let Some(user) = namespace {
+        if let Err(e) = pidns::furnish(user) {
+            fail(SpawnStage::Namespace, e);
+        }
+    } else if let Err(e) = rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1)) {
+        fail(SpawnStage::Guardian, e.into());
+    }
+    let signals = match Signals::block(&[libc::SIGCHLD]) {
+        Ok(signals) => signals,
+        Err(e) => fail(SpawnStage::Signals, e),
+    };
+    let stdio = [&command.stdin, &command.stdout, &command.stderr].map(AsRawFd::as_raw_fd);
+    let mut keep = vec![control.as_raw_fd(), signals.as_fd().as_raw_fd()];
+    keep.extend(options.keep.iter().map(AsRawFd::as_raw_fd));
+    keep.extend(options.drain.map(|d| d.as_raw_fd()));
+    keep.extend(options.host.map(|h| h.as_raw_fd()));
+    let mut early = keep.clone();
+    early.extend(stdio);
+    launch::close_all_but(3, &early);
+
+    let mut guard = Guard::new(options.ladder, options.backend, options.mark, leaf);
+    match start(&mut guard, command, options, &mask) {
+        Ok(()) => {}
+        Err(word) => {
+            say(&control, &word.encode());
+            guard.lead(None);
+            // Nothing was born, but a leaf may be there to remove.
+            let _report = guard.tick();
+            return 125;
+        }
+    }
+    launch::let_go_of_stdio();
+    launch::close_all_but(3, &keep);
+    if let Some(leader) = guard.leader() {
+        say(&control, &Word::Started(leader, guard.backend()).encode());
+    }
+    let report = watch(&mut guard, &control, &signals, options);
+    hand_over(&control, &report, epilogue);
+    0
+}
+
+/// Starts the command, in its leaf where there is one.
+fn start(
+    guard: &mut Guard,
+    command: &Command,
+    options: &Options<'_>,
+    mask: &Mask,
+) -> Result<(), Word> {
+    let attempt = |cgroup: Option<BorrowedFd<'_>>, procs: Option<BorrowedFd<'_>>| {
+        launch::launch(command, options.mark, mask, cgroup, procs)
+    };
+    let launched = match guard.leaf() {
+        None => attempt(None, None),
+        Some(leaf) => {
+            let born = leaf
+                .open()
+                .map_err(Failure::Fork)
+                .and_then(|d| attempt(Some(d.as_fd()), None));
+            match born {
+                // No CLONE_INTO_CGROUP (before Linux 5.7, or filtered): move in before exec.
+                Err(Failure::Fork(_)) => leaf
+                    .open_procs()
+                    .map_err(Failure::Fork)
+                    .and_then(|p| attempt(None, Some(p.as_fd()))),
+                other => other,
+            }
+        }
+    };
+    let launched = match launched {
+        // The leaf is there but nobody can be put into it: descent holds the tree as well.
+        Err(Failure::Fork(_) | Failure::Stdio(_)) if guard.leaf().is_some() && !options.strict => {
+            guard.leave_leaf();
+            attempt(None, None)
+        }
+        other => other,
+    };
+    match launched {
+        Ok(pid) => {
+            // A command that is gone already is a zombie of ours and still has its start time.
+            guard.lead(Some(Member::of(pid).unwrap_or(Member { pid, start: 0 })));
+            Ok(())
+        }
+        Err(Failure::Exec(e)) => Err(Word::NotExecuted(e.raw_os_error().unwrap_or(0))),
+        Err(Failure::Fork(e)) => Err(Word::Failed(
+            SpawnStage::Fork,
+            e.raw_os_error().unwrap_or(0),
+        )),
+        Err(Failure::Stdio(e)) => Err(Word::Failed(
+            SpawnStage::Stdio,
+            e.raw_os_error().unwrap_or(0),
+        )),
+    }
+}
+
+/// The main loop: waits for a word, for the socket to close, for a child to end.
+fn watch(guard: &mut Guard, control: &OwnedFd, signals: &Signals, options: &Options<'_>) -> Report {
+    let mut owner_lives = true;
+    let mut host = options.host;
+    let mut host_deadline: Option<Instant> = None;
+    let mut drain = options.drain;
+    let mut told_exit = false;
+    loop {
+        if let Some(report) = guard.tick() {
+            tell_exit(guard, control, &mut told_exit);
+            return report;
+        }
+        tell_exit(guard, control, &mut told_exit);
+        let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+        if owner_lives {
+            fds.push(PollFd::new(control, PollFlags::IN));
+        }
+        let host_at = host.map(|h| push(&mut fds, h));
+        // While the holder lives it reads what the tree writes to stderr; after that we do, so
+        // that a server is not broken by a closed pipe while it cleans up.
+        let drain_at = drain.filter(|_| !owner_lives).map(|d| push(&mut fds, d));
+        let deadline = [guard.deadline(), host_deadline]
+            .into_iter()
+            .flatten()
+            .min();
+        wait(&mut fds, deadline);
+        let ready = |at: Option<usize>| at.is_some_and(|i| !fds[i].revents().is_empty());
+        let (host_died, drain_ready) = (ready(host_at), ready(drain_at));
+        while signals.next().is_some() {}
+        while owner_lives {
+            match hear(control) {
+                Received::Packet(text) => match Order::decode(&text) {
+                    Some(Order::Ask(ask)) => guard.ask(ask),
+                    Some(Order::Forward(signal)) => guard.forward(signal),
+                    Some(Order::Done) | None => {}
+                },
+                Received::Nothing => break,
+                Received::Gone => {
+                    owner_lives = false;
+                    guard.ask(Ask::OwnerDied);
+                }
+            }
+        }
+        if host_died {
+            host = None;
+            host_deadline = Some(Instant::now() + HOLDER_SILENCE);
+        }
+        if host_deadline.is_some_and(|d| Instant::now() >= d) {
+            host_deadline = None;
+            if !guard.is_ending() {
+                // Perhaps the holder is merely stopped; then it has work to do as well.
+                if let Some(holder) = rustix::process::getppid().filter(|p| !p.is_init()) {
+                    let _gone =
+                        rustix::process::kill_process(holder, rustix::process::Signal::CONT);
+                }
+                guard.ask(Ask::OwnerDied);
+            }
+        }
+        if drain_ready && drain.is_some_and(|fd| !drain_some(fd)) {
+            drain = None;
+        }
+    }
+}
+
+fn tell_exit(guard: &Guard, control: &OwnedFd, told: &mut bool) {
+    if let (Some(exit), false) = (guard.exit(), *told) {
+        say(control, &Word::Exited(exit).encode());
+        *told = true;
+    }
+}
+
+/// Reports to the holder; if it is not there to say that it took the report, does its last work.
+fn hand_over(control: &OwnedFd, report: &Report, epilogue: &mut dyn FnMut(&Report)) {
+    for survivor in &report.survivors {
+        say(control, &Word::Survivor(survivor.clone()).encode());
+    }
+    say(control, &Word::Ended(report.clone()).encode());
+    loop {
+        match hear(control) {
+            Received::Packet(text) if Order::decode(&text) == Some(Order::Done) => return,
+            Received::Packet(_) => {}
+            Received::Nothing => wait(&mut [PollFd::new(control, PollFlags::IN)], None),
+            Received::Gone => break,
+        }
+    }
+    epilogue(report);
+}
+
+fn push<'a>(fds: &mut Vec<PollFd<'a>>, fd: BorrowedFd<'a>) -> usize {
+    fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    fds.len() - 1
+}
+
+/// Polls until something is ready or the deadline has come.
+pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Option<Instant>) {
+    let timeout = deadline.map(|d| {
+        let left = d.saturating_duration_since(Instant::now());
+        Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        }
+    });
+    // An interruption is a reason to look again, which every caller does.
+    let _interrupted = poll(fds, timeout.as_ref());
+}
+
+/// Throws away what is there. False once nobody can write any more.
+fn drain_some(fd: BorrowedFd<'_>) -> bool {
+    let mut buffer = [0u8; 4096];
+    match rustix::io::read(fd, &mut buffer) {
+        Ok(n) => n > 0,
+        Err(e) => e == rustix::io::Errno::AGAIN || e == rustix::io::Errno::INTR,
+    }
+}

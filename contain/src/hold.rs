@@ -1,0 +1,394 @@
+//! Holding a tree from the process that is its holder: one guardian, one command.
+//!
+//! The holder forks the guardian before the command exists and keeps one end of the socket. Losing
+//! that end in any way (returning, panicking, dying) is what ends the tree. If the guardian dies
+//! first, its children come back to the holder, which is a subreaper too, and the holder does the
+//! guardian's work.
+
+use crate::error::{Error, SpawnStage};
+use crate::guard::Guard;
+use crate::guardian;
+use crate::ladder::{Ask, Ladder};
+use crate::member::Member;
+use crate::report::{Exit, Report, Survivor};
+use crate::sys::cgroup::Leaf;
+use crate::sys::launch::{self, Side};
+use crate::sys::mark::Mark;
+use crate::sys::signals::Signals;
+use crate::sys::socket::{self, Received, hear, say};
+use crate::sys::{Backend, descent, pidns, procfs};
+use crate::wire::{Order, Word};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, Signal, WaitOptions};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long past the end of the ladder the guardian may be silent before the holder replaces it.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+/// What to run. Environment and working directory are the holder's own.
+#[derive(Debug)]
+pub struct Command {
+    /// Looked up in `PATH` unless it contains a slash.
+    pub program: OsString,
+    /// Its arguments, without the program itself.
+    pub args: Vec<OsString>,
+    /// Its standard input.
+    pub stdin: OwnedFd,
+    /// Its standard output.
+    pub stdout: OwnedFd,
+    /// Its standard error.
+    pub stderr: OwnedFd,
+}
+
+/// How to hold it.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// How it is asked to leave.
+    pub ladder: Ladder,
+    /// What holds it.
+    pub backend: Backend,
+    /// True if the backend was asked for by name: then another one is an error, not a fallback.
+    pub strict: bool,
+    /// The number its processes carry.
+    pub mark: Mark,
+    /// Where the cgroup leaf goes, from [`Leaf::plan`].
+    pub leaf: Option<&'a Path>,
+    /// Descriptors the guardian keeps, such as a lock that says that somebody still cares.
+    pub keep: &'a [BorrowedFd<'a>],
+    /// The reading end of the command's stderr; the guardian empties it once the holder is dead.
+    pub drain: Option<BorrowedFd<'a>>,
+    /// A pidfd of the host; its death ends the tree even if the holder is stopped.
+    pub host: Option<BorrowedFd<'a>>,
+    /// The holder's signals, for the mask the command starts with.
+    pub signals: &'a Signals,
+}
+
+/// Something that happened to a held tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The command itself ended; others may still be there.
+    Exited(Exit),
+    /// The guardian was killed; the tree is being ended by the holder.
+    GuardianDied,
+    /// It is over.
+    Ended(Report),
+}
+
+/// A tree held by this process. Dropping it ends the tree.
+#[derive(Debug)]
+pub struct Hold {
+    control: Option<OwnedFd>,
+    guardian: Member,
+    /// The guardian's work, once it is ours.
+    own: Option<Guard>,
+    spare: Option<Guard>,
+    leader: Option<Member>,
+    backend: Backend,
+    ladder: Ladder,
+    survivors: Vec<Survivor>,
+    overdue: Option<Instant>,
+}
+
+impl Hold {
+    /// Starts the command. Returns once it runs, or with the reason why it does not; then nothing
+    /// is left of it.
+    ///
+    /// `epilogue` runs in the guardian, after the tree has ended, if the holder is not there any
+    /// more to take the report.
+    pub fn spawn(
+        command: Command,
+        options: &Options<'_>,
+        mut epilogue: impl FnMut(&Report),
+    ) -> Result<Hold, Error> {
+        let me = Member::current().ok_or_else(|| {
+            Error::Spawn(SpawnStage::Proc, io::Error::from(io::ErrorKind::NotFound))
+        })?;
+        match procfs::own_threads() {
+            Some(1) => {}
+            Some(n) => return Err(Error::Threads(n)),
+            None => {
+                return Err(Error::Spawn(
+                    SpawnStage::Proc,
+                    io::ErrorKind::NotFound.into(),
+                ));
+            }
+        }
+        let strangers = descent::below(me.pid, &[]);
+        // Second net only: without it a killed guardian's children go to init and to the sweep.
+        let _not_a_reaper = rustix::process::set_child_subreaper(Pid::from_raw(1));
+        let (backend, leaf) = make_leaf(options)?;
+        let discard = |leaf: Option<Leaf>| {
+            if let Some(leaf) = leaf {
+                leaf.remove();
+            }
+        };
+        let (ours, theirs) = match socket::pair() {
+            Ok(pair) => pair,
+            Err(e) => {
+                discard(leaf);
+                return Err(Error::Spawn(SpawnStage::Socket, e));
+            }
+        };
+        let copy = leaf
+            .as_ref()
+            .and_then(|_| options.leaf)
+            .and_then(|p| Leaf::existing(p, options.mark));
+        let ids = pidns::Ids::current();
+        let mut namespace = None;
+        let mut side = Err(io::Error::from(io::ErrorKind::Unsupported));
+        if backend == Backend::Pidns {
+            // As root without a user namespace, where that is allowed.
+            for user in [false, true] {
+                side = launch::fork(pidns::flags(user), None);
+                namespace = Some(user.then_some(ids));
+                if side.is_ok() {
+                    break;
+                }
+            }
+        } else {
+            side = launch::fork(0, None);
+        }
+        let options = Options {
+            backend,
+            ..*options
+        };
+        let guardian = match side {
+            Ok(Side::Child) => {
+                drop(ours);
+                let birth = guardian::Birth {
+                    control: theirs,
+                    command: &command,
+                    options: &options,
+                    leaf,
+                    namespace,
+                    mask: options.signals.before(),
+                };
+                guardian::run(birth, &mut epilogue)
+            }
+            Ok(Side::Parent(pid)) => pid,
+            Err(e) => {
+                discard(leaf);
+                return Err(match backend {
+                    Backend::Pidns => Error::Backend("pidns", format!("the kernel refuses ({e})")),
+                    _ => Error::Spawn(SpawnStage::Guardian, e),
+                });
+            }
+        };
+        drop((theirs, command));
+        let mut own = Guard::new(options.ladder, backend, options.mark, copy);
+        own.spare(strangers);
+        let mut hold = Hold {
+            control: Some(ours),
+            guardian: Member::of(guardian).unwrap_or(Member {
+                pid: guardian,
+                start: 0,
+            }),
+            own: None,
+            spare: Some(own),
+            leader: None,
+            backend,
+            ladder: options.ladder,
+            survivors: Vec::new(),
+            overdue: None,
+        };
+        hold.await_start()?;
+        Ok(hold)
+    }
+
+    fn await_start(&mut self) -> Result<(), Error> {
+        loop {
+            let Some(control) = &self.control else {
+                return Ok(());
+            };
+            match hear(control) {
+                Received::Nothing => {
+                    guardian::wait(&mut [PollFd::new(control, PollFlags::IN)], None);
+                }
+                Received::Packet(text) => {
+                    let failed = match Word::decode(&text) {
+                        Some(Word::Started(leader, backend)) => {
+                            self.leader = Some(leader);
+                            self.backend = backend;
+                            return Ok(());
+                        }
+                        Some(Word::NotExecuted(errno)) => {
+                            Error::Exec(io::Error::from_raw_os_error(errno))
+                        }
+                        Some(Word::Failed(stage, errno)) => {
+                            Error::Spawn(stage, io::Error::from_raw_os_error(errno))
+                        }
+                        _ => continue,
+                    };
+                    self.reap_guardian();
+                    self.control = None;
+                    return Err(failed);
+                }
+                // Killed while starting: whatever it had started is ours now.
+                Received::Gone => {
+                    self.take_over(Ask::OwnerDied);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The command, once it runs; in the `pidns` backend by its number in there.
+    pub fn leader(&self) -> Option<Member> {
+        self.leader
+    }
+
+    /// The guardian.
+    pub fn guardian(&self) -> Member {
+        self.guardian
+    }
+
+    /// What holds the tree.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// Everyone in the tree as this process sees it, without the guardian.
+    pub fn members(&self) -> Vec<Member> {
+        let root = if self.own.is_some() {
+            rustix::process::getpid().as_raw_pid()
+        } else {
+            self.guardian.pid
+        };
+        descent::below(root, &[])
+    }
+
+    /// Readable when [`Hold::next`] has something; `None` when only its deadline and SIGCHLD count.
+    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.control.as_ref().map(AsFd::as_fd)
+    }
+
+    /// When [`Hold::next`] wants to be called even if nothing is readable.
+    pub fn deadline(&self) -> Option<Instant> {
+        match &self.own {
+            Some(guard) => guard.deadline(),
+            None => self.overdue,
+        }
+    }
+
+    /// Starts the end of the tree, or hastens it.
+    pub fn ask(&mut self, ask: Ask) {
+        match (&mut self.own, &self.control) {
+            (Some(guard), _) => guard.ask(ask),
+            (None, Some(control)) => {
+                say(control, &Order::Ask(ask).encode());
+                let ladder = &self.ladder;
+                let rungs = match ask {
+                    Ask::Kill => Duration::ZERO,
+                    _ => ladder.grace + ladder.linger + ladder.term_grace,
+                };
+                let due = Instant::now() + rungs + OVERDUE;
+                self.overdue = Some(self.overdue.map_or(due, |before| before.min(due)));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Passes a signal to the command alone; nothing ends by it.
+    pub fn forward(&self, signal: i32) {
+        match (&self.own, &self.control) {
+            (Some(guard), _) => guard.forward(signal),
+            (None, Some(control)) => say(control, &Order::Forward(signal).encode()),
+            (None, None) => {}
+        }
+    }
+
+    /// What has happened since the last call, one thing at a time. Never blocks.
+    pub fn next(&mut self) -> Option<Event> {
+        if let Some(guard) = &mut self.own {
+            return guard.tick().map(Event::Ended);
+        }
+        loop {
+            match hear(self.control.as_ref()?) {
+                Received::Packet(text) => match Word::decode(&text) {
+                    Some(Word::Exited(exit)) => {
+                        self.overdue.get_or_insert(
+                            Instant::now() + self.ladder.linger + self.ladder.term_grace + OVERDUE,
+                        );
+                        return Some(Event::Exited(exit));
+                    }
+                    Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
+                    Some(Word::Ended(mut report)) => {
+                        report.survivors = std::mem::take(&mut self.survivors);
+                        self.overdue = None;
+                        return Some(Event::Ended(report));
+                    }
+                    _ => {}
+                },
+                Received::Gone => {
+                    self.take_over(Ask::OwnerDied);
+                    return Some(Event::GuardianDied);
+                }
+                Received::Nothing => break,
+            }
+        }
+        if self.overdue.is_some_and(|d| Instant::now() >= d) {
+            // Stopped or stuck. It is our unreaped child, so its number is still its own.
+            let _gone = self.guardian.signal(Signal::KILL);
+            self.take_over(Ask::Kill);
+            return Some(Event::GuardianDied);
+        }
+        None
+    }
+
+    /// Tells the guardian that the report has been dealt with, and ends the hold.
+    pub fn done(mut self) {
+        if let Some(control) = self.control.take() {
+            say(&control, &Order::Done.encode());
+            drop(control);
+            self.reap_guardian();
+        }
+    }
+
+    /// Waits until [`Hold::next`] may have something, a signal has come or `other` is readable.
+    pub fn wait(&self, signals: &Signals, other: Option<BorrowedFd<'_>>) {
+        let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        fds.extend(other.into_iter().chain(self.event_fd()).map(readable));
+        guardian::wait(&mut fds, self.deadline());
+    }
+
+    /// The guardian is dead or as good as: do its work.
+    fn take_over(&mut self, ask: Ask) {
+        // Only when it is reaped have its children become ours (and a namespace of its own ended).
+        self.reap_guardian();
+        self.control = None;
+        self.overdue = None;
+        if let Some(mut guard) = self.spare.take() {
+            guard.lead(self.leader.filter(|_| self.backend != Backend::Pidns));
+            guard.ask(ask);
+            self.own = Some(guard);
+        }
+    }
+
+    fn reap_guardian(&self) {
+        let pid = Pid::from_raw(self.guardian.pid);
+        while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(pid, WaitOptions::empty())
+        {
+        }
+    }
+}
+
+/// Makes the leaf if the backend wants one; falls back to descent unless it was asked for by name.
+fn make_leaf(options: &Options<'_>) -> Result<(Backend, Option<Leaf>), Error> {
+    if options.backend != Backend::Cgroup {
+        return Ok((options.backend, None));
+    }
+    let made = match options.leaf {
+        Some(path) => Leaf::create(path).map_err(|e| format!("{}: {e}", path.display())),
+        None => Err("no place for a leaf".into()),
+    };
+    match made {
+        Ok(leaf) => Ok((Backend::Cgroup, Some(leaf))),
+        Err(why) if options.strict => Err(Error::Backend("cgroup", why)),
+        Err(_) => Ok((Backend::Descent, None)),
+    }
+}

@@ -1,0 +1,72 @@
+//! Which backend this machine allows, and what that backend guarantees, in words.
+
+use crate::sys::cgroup::Leaf;
+use crate::sys::mark::Mark;
+use crate::sys::{Backend, procfs};
+use std::path::PathBuf;
+
+/// What a user asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The best this machine allows without changing the server's world.
+    Auto,
+    /// This one or an error.
+    Named(Backend),
+}
+
+/// What was chosen and why.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The backend to use.
+    pub backend: Backend,
+    /// Where the leaf goes, for the `cgroup` backend.
+    pub leaf: Option<PathBuf>,
+    /// Why a better one is not in use, if that is so.
+    pub why_not_better: Option<String>,
+    /// What the backend guarantees.
+    pub guarantee: &'static str,
+}
+
+/// Looks at this machine and chooses.
+pub fn probe(choice: Choice, mark: Mark) -> Result<Machine, crate::Error> {
+    if procfs::stat(std::process::id() as i32).is_none() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        return Err(crate::Error::Spawn(crate::SpawnStage::Proc, missing));
+    }
+    let planned = match choice {
+        Choice::Auto | Choice::Named(Backend::Cgroup) => Leaf::plan(mark),
+        Choice::Named(_) => Err("not asked for".into()),
+    };
+    let (backend, leaf, why_not_better) = match (choice, planned) {
+        (Choice::Named(Backend::Cgroup), Err(why)) => {
+            return Err(crate::Error::Backend("cgroup", why));
+        }
+        (Choice::Auto | Choice::Named(Backend::Cgroup), Ok(leaf)) => {
+            (Backend::Cgroup, Some(leaf), None)
+        }
+        (Choice::Auto, Err(why)) => (Backend::Descent, None, Some(why)),
+        (Choice::Named(backend), _) => (backend, None, None),
+    };
+    Ok(Machine {
+        backend,
+        leaf,
+        why_not_better,
+        guarantee: guarantee(backend),
+    })
+}
+
+fn guarantee(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Cgroup => {
+            "every process the server starts is in a cgroup of its own; the kernel kills it whole"
+        }
+        Backend::Descent => {
+            "every process the server starts is found by descent while the wrapper or its guardian \
+             lives; if both are killed at once, the next lariat command finishes the work"
+        }
+        Backend::Pidns => {
+            "the kernel ends every process the server starts, even if all of Lariat is killed at \
+             once; the server sees other pids and another /proc"
+        }
+    }
+}

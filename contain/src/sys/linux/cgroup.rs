@@ -1,0 +1,216 @@
+//! A cgroup v2 leaf per tree: the command is born in it and the kernel can kill it whole.
+//!
+//! The hierarchy is found through `mountinfo`: on hybrid systems it is not at `/sys/fs/cgroup`. The
+//! leaf hangs below our own cgroup, so whoever ends the host's cgroup ends the leaf too. No
+//! controller is needed.
+
+use super::procfs;
+use crate::member::Member;
+use crate::sys::mark::Mark;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// A leaf of our own.
+#[derive(Debug)]
+pub struct Leaf {
+    path: PathBuf,
+}
+
+impl Leaf {
+    /// Where the leaf for this mark would be, or why there cannot be one.
+    pub fn plan(mark: Mark) -> Result<PathBuf, String> {
+        let own = own_cgroup()?;
+        let writable = |file: &str| {
+            let path = own.join(file);
+            rustix::fs::access(&path, rustix::fs::Access::WRITE_OK)
+                .map_err(|e| format!("{} is not ours to write ({e})", path.display()))
+        };
+        // Being born into the leaf also needs the right to move out of where we are.
+        writable("")?;
+        writable("cgroup.procs")?;
+        Ok(own.join(leaf_name(mark)))
+    }
+
+    /// Makes the leaf at a planned path.
+    pub(crate) fn create(path: &Path) -> io::Result<Leaf> {
+        fs::create_dir(path)?;
+        let leaf = Leaf { path: path.into() };
+        // cgroup.kill came with Linux 5.14.
+        if let Err(e) = fs::OpenOptions::new()
+            .write(true)
+            .open(leaf.path.join("cgroup.kill"))
+        {
+            leaf.remove();
+            return Err(e);
+        }
+        Ok(leaf)
+    }
+
+    /// A leaf that an earlier session left, if the path really is the leaf of this mark.
+    pub(crate) fn existing(path: &Path, mark: Mark) -> Option<Leaf> {
+        let ours = path.file_name()?.to_str()? == leaf_name(mark);
+        (ours && path.join("cgroup.procs").exists()).then(|| Leaf { path: path.into() })
+    }
+
+    /// Its directory, for being born into.
+    pub(crate) fn open(&self) -> io::Result<OwnedFd> {
+        Ok(fs::File::open(&self.path)?.into())
+    }
+
+    /// Its list of processes, for moving in before exec.
+    pub(crate) fn open_procs(&self) -> io::Result<OwnedFd> {
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(self.path.join("cgroup.procs"))?;
+        Ok(file.into())
+    }
+
+    /// Kills everyone in it and below it.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        fs::write(self.path.join("cgroup.kill"), "1")
+    }
+
+    /// True while anyone lives in it or below it. A leaf that cannot be read counts as empty only
+    /// if it is gone.
+    pub(crate) fn populated(&self) -> bool {
+        match fs::read_to_string(self.path.join("cgroup.events")) {
+            Ok(text) => text.lines().any(|l| l == "populated 1"),
+            Err(e) => e.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    /// Who lives in it or below it.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        let mut found = Vec::new();
+        let mut queue = vec![self.path.clone()];
+        while let Some(dir) = queue.pop() {
+            let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+            for pid in text.lines().filter_map(|l| l.parse::<i32>().ok()) {
+                if let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) {
+                    found.push(Member {
+                        pid,
+                        start: stat.start,
+                    });
+                }
+            }
+            queue.extend(children(&dir));
+        }
+        found
+    }
+
+    /// Removes the leaf and whatever cgroups the server made below it. Those still in use stay.
+    pub(crate) fn remove(&self) {
+        fn remove_below(dir: &Path) {
+            for child in children(dir) {
+                remove_below(&child);
+            }
+            // A leaf that cannot be removed is empty or was reported as holding survivors.
+            let _busy = fs::remove_dir(dir);
+        }
+        remove_below(&self.path);
+    }
+}
+
+fn leaf_name(mark: Mark) -> String {
+    format!("lariat-{:015x}", mark.number() & ((1 << 60) - 1))
+}
+
+fn children(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+        .map(|e| e.path())
+        .collect()
+}
+
+/// The directory of the cgroup this process is in.
+fn own_cgroup() -> Result<PathBuf, String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())?;
+    let (root, mount) = parse_mount(&mounts).ok_or("no cgroup v2 hierarchy is mounted")?;
+    let lines = fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
+    let own = lines
+        .lines()
+        .find_map(|l| l.strip_prefix("0::"))
+        .ok_or("not in a v2 cgroup")?;
+    let relative = Path::new(own)
+        .strip_prefix(&root)
+        .map_err(|_| "our cgroup is outside the mounted hierarchy".to_string())?;
+    if relative
+        .components()
+        .any(|c| c == std::path::Component::ParentDir)
+    {
+        return Err("our cgroup is outside the cgroup namespace".into());
+    }
+    Ok(mount.join(relative))
+}
+
+/// Root and mount point of the first cgroup2 mount.
+fn parse_mount(mountinfo: &str) -> Option<(PathBuf, PathBuf)> {
+    mountinfo.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        if right.split(' ').next()? != "cgroup2" {
+            return None;
+        }
+        let mut fields = left.split(' ').skip(3);
+        Some((
+            unescape(fields.next()?).into(),
+            unescape(fields.next()?).into(),
+        ))
+    })
+}
+
+/// `mountinfo` writes blanks and backslashes as three octal digits.
+fn unescape(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let code = rest
+            .get(at + 1..at + 4)
+            .and_then(|d| u8::from_str_radix(d, 8).ok());
+        match code {
+            Some(byte) => {
+                out.push(byte as char);
+                rest = &rest[at + 4..];
+            }
+            None => {
+                out.push('\\');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_is_found_where_it_is() {
+        let hybrid = "31 25 0:27 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+                      40 25 0:36 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+        assert_eq!(
+            parse_mount(hybrid),
+            Some(("/".into(), "/sys/fs/cgroup/unified".into()))
+        );
+        let nested = "40 25 0:36 /docker/abc /mnt/my\\040cg rw - cgroup2 none rw";
+        assert_eq!(
+            parse_mount(nested),
+            Some(("/docker/abc".into(), "/mnt/my cg".into()))
+        );
+        assert_eq!(parse_mount("31 25 0:27 / /x rw - cgroup cgroup rw"), None);
+    }
+
+    #[test]
+    fn a_foreign_directory_is_never_taken_for_a_leaf() {
+        let mark = Mark::random().unwrap();
+        assert!(Leaf::existing(Path::new("/sys/fs/cgroup"), mark).is_none());
+        assert!(Leaf::existing(Path::new("/"), mark).is_none());
+    }
+}

@@ -1,0 +1,159 @@
+//! Parsing `/proc`; the only reader of it. Text in, values out.
+
+use std::fs;
+
+/// The fields of `/proc/PID/stat` that matter to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// One-letter state: `R`, `S`, `T`, `Z`, …
+    pub state: char,
+    /// Parent.
+    pub ppid: i32,
+    /// Process group.
+    pub pgrp: i32,
+    /// User and system time used, in clock ticks.
+    pub cpu_ticks: u64,
+    /// Threads that are left, the leader included.
+    pub threads: u32,
+    /// Start time in clock ticks since boot.
+    pub start: u64,
+}
+
+impl Stat {
+    /// False for a zombie. A zombie leader whose other threads run on is alive.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X' | 'x') || self.threads > 1
+    }
+}
+
+/// Reads the state of a process; `None` if there is none with this pid.
+pub fn stat(pid: i32) -> Option<Stat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Parses one `stat` line. The command name may contain spaces and parentheses, so the fields are
+/// counted from the last `)`.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let fields: Vec<&str> = text
+        .get(text.rfind(')')? + 1..)?
+        .split_ascii_whitespace()
+        .collect();
+    let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        ppid: fields.get(1)?.parse().ok()?,
+        pgrp: fields.get(2)?.parse().ok()?,
+        cpu_ticks: number(11)? + number(12)?,
+        threads: number(17)? as u32,
+        start: number(19)?,
+    })
+}
+
+/// The kernel's short name of a process, without control characters.
+pub fn name(pid: i32) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    text.trim_end()
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+/// Every pid there is, ascending.
+pub fn pids() -> Vec<i32> {
+    let Ok(dir) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// The children of a process, through all its threads: a child hangs below the thread that forked
+/// it. `None` if the kernel has no `children` files or the process has gone.
+pub(crate) fn children(pid: i32) -> Option<Vec<i32>> {
+    let mut found = Vec::new();
+    let mut read_any = false;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        if let Ok(text) = fs::read_to_string(task.path().join("children")) {
+            read_any = true;
+            found.extend(
+                text.split_ascii_whitespace()
+                    .filter_map(|w| w.parse::<i32>().ok()),
+            );
+        }
+    }
+    read_any.then_some(found)
+}
+
+/// The soft limit on real-time CPU time, which carries the mark; `None` if unlimited or gone.
+pub(crate) fn realtime_limit(pid: i32) -> Option<u64> {
+    parse_realtime_limit(&fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
+}
+
+fn parse_realtime_limit(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix("Max realtime timeout"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Resident memory of a process in bytes.
+pub fn resident(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// How many threads this process has.
+pub(crate) fn own_threads() -> Option<usize> {
+    Some(fs::read_dir("/proc/self/task").ok()?.count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
+        let line = "12 (a) b (c) S 7 8 9 0 -1 4194560 1 2 3 4 50 6 7 8 20 0 3 0 4242 1 2 18446744073709551615";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!((stat.state, stat.ppid, stat.pgrp), ('S', 7, 8));
+        assert_eq!((stat.threads, stat.start, stat.cpu_ticks), (3, 4242, 56));
+    }
+
+    #[test]
+    fn a_zombie_leader_with_running_threads_is_alive() {
+        let zombie = |threads| {
+            let line = format!("1 (x) Z 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5 0");
+            parse_stat(&line).unwrap().is_alive()
+        };
+        assert!(!zombie(1));
+        assert!(zombie(2));
+    }
+
+    #[test]
+    fn truncated_lines_give_nothing() {
+        let line = "12 (sh) S 7 8 9 0 -1 4194560 1 2 3 4 50 6 7 8 20 0 3 0 4242 1 2";
+        for end in 0..line.rfind("4242").unwrap() {
+            assert_eq!(parse_stat(&line[..end]), None);
+        }
+    }
+
+    #[test]
+    fn the_limit_is_read_from_its_line() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                    Max realtime priority     0                    0                    \n\
+                    Max realtime timeout      2305843009213693953  unlimited            us        \n";
+        assert_eq!(parse_realtime_limit(text), Some(2_305_843_009_213_693_953));
+        assert_eq!(
+            parse_realtime_limit("Max realtime timeout  unlimited  unlimited us"),
+            None
+        );
+    }
+
+    #[test]
+    fn this_process_sees_itself() {
+        let pid = std::process::id() as i32;
+        assert!(stat(pid).unwrap().is_alive());
+        assert!(pids().contains(&pid));
+    }
+}

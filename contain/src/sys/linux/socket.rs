@@ -1,0 +1,53 @@
+//! The packet socket between owner, holder and guardian.
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A packet longer than this is not ours.
+const LONGEST: usize = 512;
+
+/// What a read of the socket gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// One packet.
+    Packet(String),
+    /// Nothing now.
+    Nothing,
+    /// The other side is gone, and with it every copy of its end.
+    Gone,
+}
+
+/// Two connected ends, both close-on-exec and non-blocking.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
+}
+
+/// Sends one packet. The other side being gone is not an error here: it is noticed when reading.
+pub(crate) fn say(fd: impl AsFd, text: &str) {
+    let bytes = &text.as_bytes()[..text.len().min(LONGEST)];
+    while let Err(Errno::INTR) = send(&fd, bytes, SendFlags::NOSIGNAL) {}
+}
+
+/// Takes one packet.
+pub(crate) fn hear(fd: impl AsFd) -> Received {
+    let mut buffer = [0u8; LONGEST];
+    loop {
+        return match recv(&fd, &mut buffer, RecvFlags::empty()) {
+            Ok((0, _)) => Received::Gone,
+            Ok((n, _)) => Received::Packet(String::from_utf8_lossy(&buffer[..n]).into_owned()),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Received::Nothing,
+            Err(_) => Received::Gone,
+        };
+    }
+}

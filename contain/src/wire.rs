@@ -1,0 +1,236 @@
+//! The words between owner, holder and guardian: one short text per packet.
+//!
+//! Pure: text in, values out. The transport is a `SOCK_SEQPACKET` pair, so a packet is a message
+//! and end-of-file is the owner's death.
+
+use crate::error::SpawnStage;
+use crate::ladder::Ask;
+use crate::member::Member;
+use crate::report::{Exit, Report, Survivor};
+use crate::sys::Backend;
+
+/// From the owner's side down to the guardian.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// End the tree, starting on this rung.
+    Ask(Ask),
+    /// Pass a signal to the command alone; nothing ends.
+    Forward(i32),
+    /// The report has been dealt with: nothing is left for the guardian to do.
+    Done,
+}
+
+/// From the guardian up to the owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// The command runs.
+    Started(Member, Backend),
+    /// The command could not be executed (errno).
+    NotExecuted(i32),
+    /// A step of ours failed (errno).
+    Failed(SpawnStage, i32),
+    /// The command itself ended; others may still be there.
+    Exited(Exit),
+    /// One line per survivor, before `Ended`.
+    Survivor(Survivor),
+    /// The tree has been dealt with. Survivors were listed before.
+    Ended(Report),
+}
+
+impl Order {
+    pub(crate) fn encode(&self) -> String {
+        match self {
+            Order::Ask(Ask::Closed) => "closed".into(),
+            Order::Ask(Ask::Signal(n)) => format!("signal {n}"),
+            Order::Ask(Ask::OwnerDied) => "owner-died".into(),
+            Order::Ask(Ask::Kill) => "kill".into(),
+            Order::Forward(n) => format!("forward {n}"),
+            Order::Done => "done".into(),
+        }
+    }
+
+    pub(crate) fn decode(text: &str) -> Option<Order> {
+        let mut words = text.split(' ');
+        let order = match words.next()? {
+            "closed" => Order::Ask(Ask::Closed),
+            "signal" => Order::Ask(Ask::Signal(signal(words.next()?)?)),
+            "owner-died" => Order::Ask(Ask::OwnerDied),
+            "kill" => Order::Ask(Ask::Kill),
+            "forward" => Order::Forward(signal(words.next()?)?),
+            "done" => Order::Done,
+            _ => return None,
+        };
+        words.next().is_none().then_some(order)
+    }
+}
+
+impl Word {
+    pub(crate) fn encode(&self) -> String {
+        match self {
+            Word::Started(m, b) => format!("started {} {} {}", m.pid, m.start, b.name()),
+            Word::NotExecuted(errno) => format!("not-executed {errno}"),
+            Word::Failed(stage, errno) => {
+                let number = SpawnStage::ALL.iter().position(|s| s == stage).unwrap_or(0);
+                format!("failed {number} {errno}")
+            }
+            Word::Exited(exit) => format!("exited {}", exit_text(Some(*exit))),
+            Word::Survivor(s) => format!(
+                "survivor {} {} {} {}",
+                s.member.pid,
+                s.member.start,
+                s.name.replace([' ', '\n'], "_"),
+                s.why
+            ),
+            Word::Ended(r) => format!(
+                "ended {} {} {} {} {} {}",
+                exit_text(r.exit),
+                r.backend.name(),
+                r.seen,
+                r.left,
+                r.asked,
+                r.killed
+            ),
+        }
+    }
+
+    pub(crate) fn decode(text: &str) -> Option<Word> {
+        let (verb, rest) = text.split_once(' ')?;
+        let mut words = rest.split(' ');
+        let mut next = || words.next();
+        Some(match verb {
+            "started" => {
+                let member = Member {
+                    pid: next()?.parse().ok()?,
+                    start: next()?.parse().ok()?,
+                };
+                Word::Started(member, Backend::named(next()?)?)
+            }
+            "not-executed" => Word::NotExecuted(next()?.parse().ok()?),
+            "failed" => {
+                let number: usize = next()?.parse().ok()?;
+                Word::Failed(*SpawnStage::ALL.get(number)?, next()?.parse().ok()?)
+            }
+            "exited" => Word::Exited(parse_exit(next()?)??),
+            "survivor" => {
+                let mut fields = rest.splitn(4, ' ');
+                Word::Survivor(Survivor {
+                    member: Member {
+                        pid: fields.next()?.parse().ok()?,
+                        start: fields.next()?.parse().ok()?,
+                    },
+                    name: fields.next()?.into(),
+                    why: fields.next()?.into(),
+                })
+            }
+            "ended" => Word::Ended(Report {
+                exit: parse_exit(next()?)?,
+                backend: Backend::named(next()?)?,
+                seen: next()?.parse().ok()?,
+                left: next()?.parse().ok()?,
+                asked: next()?.parse().ok()?,
+                killed: next()?.parse().ok()?,
+                survivors: Vec::new(),
+            }),
+            _ => return None,
+        })
+    }
+}
+
+fn signal(text: &str) -> Option<i32> {
+    text.parse().ok().filter(|n| (1..=64).contains(n))
+}
+
+fn exit_text(exit: Option<Exit>) -> String {
+    match exit {
+        Some(Exit::Code(n)) => format!("code:{n}"),
+        Some(Exit::Signal(n)) => format!("signal:{n}"),
+        None => "unknown".into(),
+    }
+}
+
+fn parse_exit(text: &str) -> Option<Option<Exit>> {
+    if text == "unknown" {
+        return Some(None);
+    }
+    let (kind, number) = text.split_once(':')?;
+    let number = number.parse().ok()?;
+    match kind {
+        "code" => Some(Some(Exit::Code(number))),
+        "signal" => Some(Some(Exit::Signal(number))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_survive_the_wire() {
+        for order in [
+            Order::Ask(Ask::Closed),
+            Order::Ask(Ask::Signal(15)),
+            Order::Ask(Ask::OwnerDied),
+            Order::Ask(Ask::Kill),
+            Order::Forward(10),
+            Order::Done,
+        ] {
+            assert_eq!(Order::decode(&order.encode()), Some(order));
+        }
+    }
+
+    #[test]
+    fn words_survive_the_wire() {
+        let member = Member { pid: 42, start: 99 };
+        for word in [
+            Word::Started(member, Backend::Descent),
+            Word::NotExecuted(2),
+            Word::Failed(SpawnStage::Namespace, 1),
+            Word::Exited(Exit::Signal(9)),
+            Word::Survivor(Survivor {
+                member,
+                name: "sleep".into(),
+                why: "permission denied, it runs as another user".into(),
+            }),
+            Word::Ended(Report {
+                exit: Some(Exit::Code(3)),
+                backend: Backend::Cgroup,
+                seen: 4,
+                left: 1,
+                asked: 2,
+                killed: 1,
+                survivors: vec![],
+            }),
+        ] {
+            assert_eq!(Word::decode(&word.encode()), Some(word));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_never_panics() {
+        let words = [
+            "",
+            "kill now",
+            "signal 0",
+            "signal 65",
+            "signal x",
+            "ended",
+            "started 1",
+            "exited code:",
+        ];
+        for text in words {
+            assert_eq!(Order::decode(text), None, "{text:?}");
+            assert_eq!(Word::decode(text), None, "{text:?}");
+        }
+        // Every prefix and every single-byte change of a valid word must decode to something or nothing.
+        let valid = "ended signal:15 descent 200 1 0 199";
+        for i in 0..valid.len() {
+            let _ignored = Word::decode(&valid[..i]);
+            for b in [b' ', b':', b'-', b'9', b'z'] {
+                let mut bytes = valid.as_bytes().to_vec();
+                bytes[i] = b;
+                let _ignored = Word::decode(&String::from_utf8_lossy(&bytes));
+            }
+        }
+    }
+}

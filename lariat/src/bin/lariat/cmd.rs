@@ -1,0 +1,62 @@
+//! The command line: one file per verb below.
+
+pub(crate) mod demo;
+mod probe;
+mod run;
+mod trial;
+
+use crate::show;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Ties every MCP server to the session that started it.
+///
+/// When the session ends, for whatever reason, the server's whole process tree is gone, nothing
+/// else was touched, and there is a receipt.
+#[derive(Parser)]
+#[command(
+    name = "lariat",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Shows the leak and the cure on this machine in half a minute
+    Demo(demo::Args),
+    /// Runs a server so that nothing of it outlives the session
+    Run(run::Args),
+    /// Starts a server, lists what it offers, ends it and shows the receipt
+    Probe(probe::Args),
+    /// Tries any wrapper with children that misbehave, and counts the survivors
+    Trial(trial::Args),
+}
+
+/// Parses the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let wraps = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
+            let code = match (error.use_stderr(), wraps) {
+                (false, _) => 0,
+                // A wrapper's own failures must not look like the server's.
+                (true, true) => 125,
+                (true, false) => 2,
+            };
+            show::usage(&error);
+            return ExitCode::from(code);
+        }
+    };
+    match cli.verb {
+        Verb::Demo(args) => demo::run(&args),
+        Verb::Run(args) => run::run(args),
+        Verb::Probe(args) => probe::run(args),
+        Verb::Trial(args) => trial::run(args),
+    }
+}

@@ -1,0 +1,189 @@
+//! `lariat run`: what hosts start in place of a server.
+
+use crate::{duration, env, show};
+use lariat::contain::{self, Backend, Choice, Ladder};
+use lariat::id::ServerName;
+use lariat::relay::Run;
+use lariat::start::{Failure, Plan};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Runs a server so that nothing of it outlives the session.
+///
+/// Standard input and output are the server's own. The exit code is the server's; 128+n if a
+/// signal ended it; 127 not found, 126 not executable, 125 Lariat itself failed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  lariat run -- npx -y @modelcontextprotocol/server-everything
+  lariat run --name time --grace 5s -- uvx mcp-server-time
+  lariat run --receipt /tmp/receipt.json -- ./my-server --flag")]
+pub(crate) struct Args {
+    /// Name of the server in receipts and logs [default: from the command]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Copy bytes through Lariat instead of handing the streams over
+    #[arg(long)]
+    relay: bool,
+    #[command(flatten)]
+    hold: Holding,
+    /// Also write the receipt to this file
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
+    /// Where the server's stderr log goes [default: logs in the state directory]
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// The server and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// How a server is held; shared with `probe`.
+#[derive(clap::Args)]
+pub(crate) struct Holding {
+    /// Time to leave after standard input closed, before SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration::parse)]
+    pub(crate) grace: Duration,
+    /// Time to leave after SIGTERM, before the kill
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration::parse)]
+    pub(crate) term_grace: Duration,
+    /// What holds the server: auto, cgroup, descent or pidns
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend)]
+    pub(crate) backend: Choice,
+    /// Where the books and logs are [default: ~/.local/state/lariat]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+impl Holding {
+    pub(crate) fn ladder(&self) -> Ladder {
+        Ladder {
+            grace: self.grace,
+            term_grace: self.term_grace,
+            ..Ladder::default()
+        }
+    }
+}
+
+fn backend(name: &str) -> Result<Choice, String> {
+    match name {
+        "auto" => Ok(Choice::Auto),
+        _ => Backend::named(name)
+            .map(Choice::Named)
+            .ok_or_else(|| "choose auto, cgroup, descent or pidns".into()),
+    }
+}
+
+/// Runs it and passes on its exit code.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let mut words = args.command.into_iter();
+    let program = words.next().unwrap_or_default();
+    let rest: Vec<OsString> = words.collect();
+    let server = match &args.name {
+        None => ServerName::derived(&program, &rest),
+        Some(name) => match ServerName::given(name) {
+            Some(server) => server,
+            None => {
+                let what = format!("`{name}` is not a name");
+                show::failure(&what, None, "use letters and digits: --name github");
+                return ExitCode::from(125);
+            }
+        },
+    };
+    let Some(state_dir) = env::state_dir(args.hold.state_dir.clone()) else {
+        return no_home();
+    };
+    let shown = program.to_string_lossy().into_owned();
+    let run = Run {
+        program,
+        args: rest,
+        plan: Plan {
+            server,
+            ladder: args.hold.ladder(),
+            backend: args.hold.backend,
+            receipt: args.receipt.map(env::absolute),
+            state_dir,
+        },
+        relayed: args.relay,
+        log_dir: args.log_dir.map(env::absolute),
+    };
+    match lariat::relay::run(run) {
+        Ok(outcome) => {
+            for survivor in &outcome.receipt.survivors {
+                let what = format!("process {} ({}) survived", survivor.pid, survivor.command);
+                show::failure(&what, None, &survivor.why);
+            }
+            // The kernel killed it together with whoever could have waited for it.
+            outcome
+                .exit
+                .map_or(ExitCode::from(137), |exit| ExitCode::from(exit.code()))
+        }
+        Err(failure) => explain(&shown, &failure),
+    }
+}
+
+/// Says that there is no place for the books.
+pub(crate) fn no_home() -> ExitCode {
+    show::failure(
+        "no home directory: HOME is not set and this user has none",
+        None,
+        "set HOME, or name a directory with --state-dir DIR",
+    );
+    ExitCode::from(125)
+}
+
+/// Says why a run did not begin and what to do; gives the exit code.
+pub(crate) fn explain(program: &str, failure: &Failure) -> ExitCode {
+    match failure {
+        Failure::State(dir, e) => {
+            let what = format!("cannot write the state directory {}", dir.display());
+            show::failure(&what, Some(e), "make it writable, or use --state-dir DIR");
+        }
+        Failure::Log(dir, e) => {
+            let what = format!("cannot write the log in {}", dir.display());
+            show::failure(&what, Some(e), "make it writable, or use --log-dir DIR");
+        }
+        Failure::Receipt(file, e) => {
+            let what = format!("cannot write the receipt {}", file.display());
+            show::failure(
+                &what,
+                Some(e),
+                "name a file in a directory that you can write",
+            );
+        }
+        Failure::Streams(e) => {
+            show::failure(
+                "cannot set up the server's streams",
+                Some(e),
+                "nothing was started",
+            );
+        }
+        Failure::Start(e) => {
+            let cause = std::error::Error::source(e);
+            match e.exit_code() {
+                127 => {
+                    let what = format!("cannot find `{program}`");
+                    show::failure(
+                        &what,
+                        None,
+                        "check the spelling and PATH; nothing was started",
+                    );
+                }
+                126 => {
+                    let what = format!("cannot execute `{program}`");
+                    show::failure(&what, cause, "check its permissions; nothing was started");
+                }
+                _ => {
+                    let advice = match e {
+                        contain::Error::Backend(..) => "use --backend auto; nothing was started",
+                        _ => "nothing was started",
+                    };
+                    show::failure(&format!("cannot {e}"), cause, advice);
+                }
+            }
+            return ExitCode::from(e.exit_code());
+        }
+    }
+    ExitCode::from(125)
+}

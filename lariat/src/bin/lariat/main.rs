@@ -1,0 +1,30 @@
+//! The `lariat` command: glue between a command line and the library.
+
+#[cfg(target_os = "linux")]
+mod cmd;
+#[cfg(target_os = "linux")]
+mod duration;
+#[cfg(target_os = "linux")]
+mod env;
+#[cfg(target_os = "linux")]
+mod show;
+
+#[cfg(target_os = "linux")]
+fn main() -> std::process::ExitCode {
+    // Hidden verbs first, before anything is parsed or allocated for a person.
+    trials::misbehave_if_asked();
+    cmd::demo::act_if_asked();
+    lariat::contain::main_if_asked();
+    cmd::main()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() -> std::process::ExitCode {
+    use std::io::Write;
+    // Saying so is the honest thing to do: a wrapper that holds nothing would be believed.
+    let _closed = writeln!(
+        std::io::stderr(),
+        "lariat: this platform cannot hold process trees yet; only Linux can in this release"
+    );
+    std::process::ExitCode::from(125)
+}

@@ -1,0 +1,337 @@
+//! The books: which sessions there are, written before their first process exists.
+//!
+//! One small file per session in the state directory. Its owner holds an advisory lock on it, and
+//! so does the guardian, by inheritance; the kernel frees the lock when both are dead. A file whose
+//! lock is free is the definition of a crash, and whoever finds it finishes the work. The kernel is
+//! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
+
+use crate::held::Gone;
+use crate::id::{ServerName, SessionId};
+use crate::journal::{Journal, make_private_dir};
+use crate::receipt::{Reason, Receipt};
+use contain::{Machine, Mark, Member, Report};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The event log is rotated at this size.
+const EVENTS_LIMIT: u64 = 4 << 20;
+
+/// How long one sweep looks for the processes of one crashed session.
+const SWEEP_LOOK: Duration = Duration::from_secs(1);
+
+/// A half-written file older than this belongs to nobody.
+const STALE: Duration = Duration::from_secs(60);
+
+/// The state directory.
+#[derive(Debug, Clone)]
+pub struct Books {
+    dir: PathBuf,
+}
+
+/// What a file says about its session.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Page {
+    /// Which session.
+    pub session: SessionId,
+    /// Which server.
+    pub server: ServerName,
+    /// The wrapper, by pid and start time.
+    pub wrapper: (i32, u64),
+    /// The host, by pid and start time.
+    pub host: Option<(i32, u64)>,
+    /// The backend that was planned.
+    pub backend: String,
+    /// The number its processes carry.
+    pub mark: u64,
+    /// Its cgroup leaf.
+    pub leaf: Option<PathBuf>,
+    /// Where the user wants the receipt.
+    pub receipt: Option<PathBuf>,
+    /// When it began, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// Machine, boot and pid namespace in which the pids above mean something.
+    pub place: Place,
+}
+
+/// Where pids mean what they say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    machine: String,
+    boot: String,
+    pid_namespace: String,
+}
+
+impl Place {
+    /// Here and now.
+    pub fn here() -> Place {
+        let text = |path: &str| {
+            fs::read_to_string(path)
+                .unwrap_or_default()
+                .trim()
+                .to_string()
+        };
+        let link = |path: &str| fs::read_link(path).unwrap_or_default();
+        Place {
+            machine: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            boot: text("/proc/sys/kernel/random/boot_id"),
+            pid_namespace: link("/proc/self/ns/pid").to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// A session that is about to be.
+#[derive(Debug)]
+pub struct Opening<'a> {
+    /// Which server.
+    pub server: ServerName,
+    /// Its number.
+    pub mark: Mark,
+    /// What will hold it.
+    pub machine: &'a Machine,
+    /// Who started us.
+    pub host: Option<Member>,
+    /// Where the user wants the receipt.
+    pub receipt: Option<PathBuf>,
+}
+
+impl Books {
+    /// Opens the state directory, making it if need be.
+    pub fn open(dir: &Path) -> io::Result<Books> {
+        make_private_dir(&dir.join("sessions"))?;
+        make_private_dir(&dir.join("logs"))?;
+        Ok(Books { dir: dir.into() })
+    }
+
+    /// Where servers' logs go unless told otherwise.
+    pub fn logs(&self) -> PathBuf {
+        self.dir.join("logs")
+    }
+
+    /// Where the event log is.
+    pub fn events(&self) -> PathBuf {
+        self.dir.join("events.jsonl")
+    }
+
+    fn sessions(&self) -> PathBuf {
+        self.dir.join("sessions")
+    }
+
+    /// Writes down a session before it begins.
+    pub fn note(&self, opening: Opening<'_>) -> io::Result<Entry> {
+        let session = SessionId::of(opening.mark);
+        let started = SystemTime::now();
+        let me = Member::current().map_or((0, 0), |m| (m.pid, m.start));
+        let page = Page {
+            session: session.clone(),
+            server: opening.server,
+            wrapper: me,
+            host: opening.host.map(|m| (m.pid, m.start)),
+            backend: opening.machine.backend.name().into(),
+            mark: opening.mark.number(),
+            leaf: opening.machine.leaf.clone(),
+            receipt: opening.receipt,
+            started_ms: started
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_millis() as u64,
+            place: Place::here(),
+        };
+        // Locked before it has its name, so nobody can take it for a crash.
+        let draft = self.sessions().join(format!("{session}.new"));
+        let path = self.sessions().join(format!("{session}.json"));
+        let written = (|| {
+            let options = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .clone();
+            let mut file = options.open(&draft)?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            file.write_all(&serde_json::to_vec(&page)?)?;
+            fs::rename(&draft, &path)?;
+            Ok(file)
+        })();
+        match written {
+            Ok(file) => Ok(Entry {
+                file,
+                path,
+                page,
+                books: self.clone(),
+            }),
+            Err(e) => {
+                // Whatever of it exists holds no session.
+                let _absent = fs::remove_file(&draft);
+                Err(e)
+            }
+        }
+    }
+
+    /// Sessions that crashed here and that nobody else is dealing with.
+    fn crashed(&self) -> Vec<Entry> {
+        let Ok(dir) = fs::read_dir(self.sessions()) else {
+            return Vec::new();
+        };
+        let here = Place::here();
+        let mut found = Vec::new();
+        for path in dir.flatten().map(|e| e.path()) {
+            match path.extension().and_then(|e| e.to_str()) {
+                Some("json") => found.extend(self.if_crashed(&path, &here)),
+                Some("new") => discard_stale(&path),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn if_crashed(&self, path: &Path, here: &Place) -> Option<Entry> {
+        let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        // Struck between our open and our lock.
+        if file.metadata().ok()?.nlink() == 0 {
+            return None;
+        }
+        let Ok(page) = serde_json::from_slice::<Page>(&fs::read(path).ok()?) else {
+            // Not ours to judge: an empty file after a power cut, or another version's.
+            discard_stale(path);
+            return None;
+        };
+        // Another machine or container shares this directory: its pids mean nothing here. After a
+        // reboot its processes are gone anyway.
+        let same_machine = page.place.machine == here.machine;
+        let same_boot = page.place.boot == here.boot;
+        let same_pids = page.place.pid_namespace == here.pid_namespace;
+        (same_machine && (same_pids || !same_boot)).then(|| Entry {
+            file,
+            path: path.into(),
+            page,
+            books: self.clone(),
+        })
+    }
+
+    /// Finishes what crashed sessions left behind. Returns their receipts.
+    pub fn sweep(&self) -> Vec<Receipt> {
+        let boot = Place::here().boot;
+        self.crashed()
+            .into_iter()
+            .map(|entry| {
+                let report = match Mark::from_number(entry.page.mark) {
+                    Some(mark) if entry.page.place.boot == boot => {
+                        contain::sweep(mark, entry.page.leaf.as_deref(), SWEEP_LOOK)
+                    }
+                    _ => Report::nothing(contain::Backend::Descent),
+                };
+                entry.settle(&Reason::WrapperDied, report)
+            })
+            .collect()
+    }
+}
+
+/// Removes a file that is too old to be in the making.
+fn discard_stale(path: &Path) {
+    let age = fs::metadata(path)
+        .and_then(|m| m.modified())
+        .map(|t| t.elapsed().unwrap_or_default());
+    if age.is_ok_and(|age| age > STALE) {
+        let _raced = fs::remove_file(path);
+    }
+}
+
+/// A session in the books, with its lock.
+#[derive(Debug)]
+pub struct Entry {
+    file: File,
+    path: PathBuf,
+    page: Page,
+    books: Books,
+}
+
+impl Entry {
+    /// What is written.
+    pub fn page(&self) -> &Page {
+        &self.page
+    }
+
+    /// The lock that says that somebody cares. Whoever holds a copy keeps the session alive.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Adds a line to the event log. A full disk must not keep a session from ending.
+    pub fn log(&self, event: &str, fields: &impl Serialize) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Line<'a, T> {
+            event: &'a str,
+            time: String,
+            #[serde(flatten)]
+            fields: &'a T,
+        }
+        let line = Line {
+            event,
+            time: crate::moment::rfc3339(SystemTime::now()),
+            fields,
+        };
+        let mut text = serde_json::to_vec(&line)?;
+        text.push(b'\n');
+        Journal::open(&self.books.events(), EVENTS_LIMIT)?.append(&text)
+    }
+
+    /// Accounts for an ended session: receipt, event, and the strike if nothing survived. Does
+    /// nothing twice: wrapper, guardian and sweep may each come to it.
+    pub fn settle(&self, reason: &Reason, report: Report) -> Receipt {
+        let started = UNIX_EPOCH + Duration::from_millis(self.page.started_ms);
+        let (session, server) = (self.page.session.clone(), self.page.server.clone());
+        let receipt = Receipt::new(
+            session,
+            server,
+            reason,
+            (started, SystemTime::now()),
+            &report,
+        );
+        if self.is_struck() {
+            return receipt;
+        }
+        // The tree is gone either way; an unwritable log or receipt must not keep it in the books.
+        let _unlogged = self.log("ended", &receipt);
+        if let Some(path) = &self.page.receipt {
+            let _unwritten = write_receipt(path, &self.page.session, &receipt);
+        }
+        if let Ok(emptied) = report.verdict() {
+            self.strike(emptied.into());
+        }
+        receipt
+    }
+
+    fn is_struck(&self) -> bool {
+        self.file.metadata().is_ok_and(|m| m.nlink() == 0)
+    }
+
+    /// Strikes the session. Only what is gone can be forgotten.
+    fn strike(&self, _proof: Gone) {
+        let _already_gone = fs::remove_file(&self.path);
+    }
+}
+
+/// Writes a receipt where the user wants it, whole or not at all.
+pub fn write_receipt(path: &Path, session: &SessionId, receipt: &Receipt) -> io::Result<()> {
+    let draft = receipt_draft(path, session);
+    let mut text = serde_json::to_vec(receipt)?;
+    text.push(b'\n');
+    fs::write(&draft, text)?;
+    fs::rename(&draft, path)
+}
+
+/// The name a receipt has while it is being written.
+pub fn receipt_draft(path: &Path, session: &SessionId) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{session}.new"));
+    name.into()
+}

@@ -1,0 +1,140 @@
+//! Names: of a session, and of a server. Plain values, no I/O.
+
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+/// A session: one server under one wrapper.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// The session whose tree carries this mark. Both are the same random number.
+    pub fn of(mark: contain::Mark) -> SessionId {
+        SessionId(format!("{:015x}", mark.number() & ((1 << 60) - 1)))
+    }
+
+    /// The text form.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A server's name, fit for a file name and a table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ServerName(String);
+
+/// Longer names are cut: they end up in file names.
+const LONGEST: usize = 80;
+
+/// Programs that only start another one, named by their first argument that is not an option.
+const LAUNCHERS: [&str; 10] = [
+    "npx", "uvx", "bunx", "pnpx", "node", "python", "python3", "uv", "npm", "deno",
+];
+
+/// Words of launchers that come before the package.
+const LAUNCH_VERBS: [&str; 5] = ["exec", "run", "x", "tool", "dlx"];
+
+impl ServerName {
+    /// A name a user gave.
+    pub fn given(name: &str) -> Option<ServerName> {
+        clean(name).map(ServerName)
+    }
+
+    /// A name from the command: the package for `npx -y @scope/package`, else the program.
+    pub fn derived(program: &OsStr, args: &[OsString]) -> ServerName {
+        let base = last_part(&program.to_string_lossy()).to_string();
+        let mut named = base.clone();
+        if LAUNCHERS.contains(&base.as_str()) {
+            let package = args
+                .iter()
+                .map(|a| a.to_string_lossy())
+                .find(|a| !a.starts_with('-') && !LAUNCH_VERBS.contains(&a.as_ref()));
+            if let Some(package) = package {
+                // A version tag is not part of the name.
+                let part = last_part(&package);
+                named = part.split('@').next().unwrap_or(part).to_string();
+            }
+        }
+        ServerName(
+            clean(&named)
+                .or_else(|| clean(&base))
+                .unwrap_or_else(|| "server".into()),
+        )
+    }
+
+    /// The text form.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn last_part(text: &str) -> &str {
+    text.trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or(text)
+}
+
+fn clean(name: &str) -> Option<String> {
+    let fit = |c: char| {
+        if c.is_alphanumeric() || "-_.+".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let text: String = name.trim().chars().take(LONGEST).map(fit).collect();
+    let text = text.trim_start_matches('.').to_string();
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn derived(command: &str) -> String {
+        let mut words = command.split(' ').map(OsString::from);
+        let program = words.next().unwrap();
+        ServerName::derived(&program, &words.collect::<Vec<_>>()).0
+    }
+
+    #[test]
+    fn a_launcher_is_named_by_what_it_launches() {
+        let npx = "npx -y @modelcontextprotocol/server-everything@2.0.1 stdio";
+        assert_eq!(derived(npx), "server-everything");
+        assert_eq!(
+            derived("uvx mcp-server-time --local-timezone UTC"),
+            "mcp-server-time"
+        );
+        assert_eq!(derived("/usr/bin/node /srv/my server/index.js"), "my");
+        assert_eq!(derived("npm exec -- foo"), "foo");
+        assert_eq!(derived("/opt/bin/github-mcp"), "github-mcp");
+        assert_eq!(derived("npx"), "npx");
+    }
+
+    #[test]
+    fn a_name_cannot_leave_its_directory() {
+        assert_eq!(
+            ServerName::given("../../etc/passwd").unwrap().0,
+            "-..-etc-passwd"
+        );
+        assert_eq!(ServerName::given(".."), None);
+        assert_eq!(ServerName::given(" "), None);
+        assert!(ServerName::given(&"x".repeat(500)).unwrap().0.len() <= LONGEST);
+    }
+}

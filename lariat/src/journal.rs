@@ -1,0 +1,90 @@
+//! Files that are only appended to and never grow without bound: the event log, servers' stderr.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// An append-only file of bounded size with one predecessor (`NAME.1`).
+///
+/// Several processes may append to the same file: each write is one `O_APPEND` write, and whoever
+/// finds the file too long renames it.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    limit: u64,
+    file: File,
+}
+
+impl Journal {
+    /// Opens or makes the file, readable by its owner alone.
+    pub fn open(path: &Path, limit: u64) -> io::Result<Journal> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
+        Ok(Journal {
+            path: path.into(),
+            limit,
+            file,
+        })
+    }
+
+    /// Appends. The file may pass its limit by one write before it is rotated.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let meta = self.file.metadata()?;
+        if meta.len() >= self.limit {
+            // Somebody else may have renamed it already; then only the reopening is needed.
+            if std::fs::metadata(&self.path).is_ok_and(|there| there.ino() == meta.ino()) {
+                std::fs::rename(&self.path, self.predecessor())?;
+            }
+            self.file = Journal::open(&self.path, self.limit)?.file;
+        }
+        self.file.write_all(bytes)
+    }
+
+    fn predecessor(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".1");
+        name.into()
+    }
+}
+
+/// Makes a directory and its parents, the last ones for their owner alone.
+pub fn make_private_dir(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_writers_share_a_bounded_file() {
+        let dir = std::env::temp_dir().join(format!("lariat-journal-{}", std::process::id()));
+        make_private_dir(&dir).unwrap();
+        let path = dir.join("a.log");
+        let mut one = Journal::open(&path, 1000).unwrap();
+        let mut two = Journal::open(&path, 1000).unwrap();
+        for i in 0..100 {
+            one.append(format!("one {i:04}\n").as_bytes()).unwrap();
+            two.append(format!("two {i:04}\n").as_bytes()).unwrap();
+        }
+        let now = std::fs::metadata(&path).unwrap().len();
+        let before = std::fs::metadata(dir.join("a.log.1")).unwrap().len();
+        assert!(
+            now <= 1010 && (1000..=1010).contains(&before),
+            "{now} {before}"
+        );
+        assert!(
+            std::fs::read_to_string(&path)
+                .unwrap()
+                .ends_with("two 0099\n")
+        );
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

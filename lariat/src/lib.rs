@@ -1,0 +1,32 @@
+//! Lariat ties every MCP server to the session that started it.
+//!
+//! When the session ends, for whatever reason, the server's whole process tree is gone, nothing
+//! else was touched, and there is a receipt. This crate is the library behind the `lariat` command;
+//! process trees themselves are held by [`contain`].
+//!
+//! The modules form layers, each naming only those below it (checked by `tests/house.rs`):
+//!
+//! ```text
+//! serve   relay, probe
+//! speak   mcp
+//! start   start
+//! own     journal < books, held < books
+//! words   id, moment, receipt
+//! ```
+//!
+//! The library prints nothing and reads no environment variable; the binary does both.
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+
+pub mod books;
+pub mod held;
+pub mod id;
+pub mod journal;
+pub mod mcp;
+pub mod moment;
+pub mod probe;
+pub mod receipt;
+pub mod relay;
+pub mod start;
+
+pub use contain;

@@ -1,0 +1,273 @@
+//! A client that asks a server what it offers. Synchronous and bounded by a deadline.
+
+use super::frame::Frames;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use serde_json::{Value, json};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// The newest revision of each era that we speak.
+const LEGACY: &str = "2025-11-25";
+const MODERN: &str = "2026-07-28";
+
+/// More pages than this is a server that never ends its list.
+const PAGES: usize = 1000;
+
+/// How often the caller gets to look around while we wait.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// Why a conversation failed.
+#[derive(Debug)]
+pub enum Error {
+    /// The server closed its output.
+    Closed,
+    /// The time was up while waiting for this method's answer.
+    Timeout(String),
+    /// The server answered this method with an error.
+    Refused(String, i64, String),
+    /// The caller wants to stop.
+    Interrupted,
+    /// The server sent something that is not an answer to this method.
+    Garbled(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Closed => f.write_str("the server closed its output before it answered"),
+            Error::Timeout(method) => write!(f, "no answer to {method} in time"),
+            Error::Refused(method, code, text) => {
+                write!(f, "the server refused {method}: {text} ({code})")
+            }
+            Error::Interrupted => f.write_str("interrupted"),
+            Error::Garbled(method) => write!(f, "the answer to {method} makes no sense"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What a server says it is and has.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Offer {
+    /// Its name, if it gave one.
+    pub name: Option<String>,
+    /// Its version, if it gave one.
+    pub version: Option<String>,
+    /// The protocol revision in force.
+    pub protocol: String,
+    /// `legacy` or `modern`.
+    pub era: &'static str,
+    /// Names of its tools.
+    pub tools: Vec<String>,
+    /// How many resources it lists.
+    pub resources: usize,
+    /// How many prompts it lists.
+    pub prompts: usize,
+}
+
+/// A conversation over a server's stdin and stdout.
+pub struct Client<'a> {
+    input: &'a OwnedFd,
+    output: &'a OwnedFd,
+    frames: Frames,
+    next_id: u64,
+    deadline: Instant,
+    /// Called every few milliseconds while waiting; false to stop.
+    glance: &'a mut dyn FnMut() -> bool,
+    modern: bool,
+}
+
+impl<'a> Client<'a> {
+    /// Both streams are non-blocking and ours.
+    pub fn new(
+        input: &'a OwnedFd,
+        output: &'a OwnedFd,
+        deadline: Instant,
+        glance: &'a mut dyn FnMut() -> bool,
+    ) -> Client<'a> {
+        Client {
+            input,
+            output,
+            frames: Frames::default(),
+            next_id: 0,
+            deadline,
+            glance,
+            modern: false,
+        }
+    }
+
+    /// Shakes hands. `initialize` first: every legacy server knows it, and a modern one refuses it
+    /// without harm, whereas some legacy servers leave when their first message is another.
+    pub fn greet(&mut self) -> Result<Offer, Error> {
+        let hello = json!({
+            "protocolVersion": LEGACY, "capabilities": {},
+            "clientInfo": { "name": "lariat", "version": env!("CARGO_PKG_VERSION") },
+        });
+        match self.request("initialize", hello) {
+            Ok(answer) => {
+                let protocol = answer["protocolVersion"].as_str().map(str::to_string);
+                let protocol = protocol.ok_or_else(|| Error::Garbled("initialize".into()))?;
+                self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+                Ok(named(&answer["serverInfo"], protocol, "legacy"))
+            }
+            Err(Error::Refused(..)) => {
+                self.modern = true;
+                let answer = self.request("server/discover", json!({}))?;
+                let info = &answer["_meta"]["io.modelcontextprotocol/serverInfo"];
+                let info = if info.is_object() {
+                    info
+                } else {
+                    &answer["serverInfo"]
+                };
+                Ok(named(info, MODERN.into(), "modern"))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Adds what the server has. A list it does not know is empty, not an error.
+    pub fn list(&mut self, offer: &mut Offer) -> Result<(), Error> {
+        let names = |items: Vec<Value>| {
+            items
+                .iter()
+                .filter_map(|t| Some(t["name"].as_str()?.to_string()))
+                .collect()
+        };
+        offer.tools = names(self.pages("tools/list", "tools")?);
+        offer.resources = self.pages("resources/list", "resources")?.len();
+        offer.prompts = self.pages("prompts/list", "prompts")?.len();
+        Ok(())
+    }
+
+    fn pages(&mut self, method: &str, key: &str) -> Result<Vec<Value>, Error> {
+        let mut items = Vec::new();
+        let mut params = json!({});
+        for _ in 0..PAGES {
+            let answer = match self.request(method, params) {
+                Ok(answer) => answer,
+                Err(Error::Refused(..)) => break,
+                Err(other) => return Err(other),
+            };
+            items.extend(answer[key].as_array().cloned().unwrap_or_default());
+            match answer["nextCursor"].as_str() {
+                Some(cursor) => params = json!({ "cursor": cursor }),
+                None => break,
+            }
+        }
+        Ok(items)
+    }
+
+    fn request(&mut self, method: &str, mut params: Value) -> Result<Value, Error> {
+        if self.modern {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": MODERN,
+                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientInfo":
+                    { "name": "lariat", "version": env!("CARGO_PKG_VERSION") },
+            });
+        }
+        self.next_id += 1;
+        let id = self.next_id;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
+        loop {
+            let line = self.line(method)?;
+            // A line that is no JSON is a server talking to itself on stdout; hosts skip it too.
+            let Ok(mut message) = serde_json::from_slice::<Value>(&line) else {
+                continue;
+            };
+            let ours = message["id"] == json!(id) && message.get("method").is_none();
+            if let Some(asked) = message.get("method").cloned() {
+                self.answer(&asked, &message["id"])?;
+            } else if ours && message.get("error").is_some() {
+                let error = &message["error"];
+                let code = error["code"].as_i64().unwrap_or(0);
+                let text = error["message"]
+                    .as_str()
+                    .unwrap_or("no message")
+                    .to_string();
+                return Err(Error::Refused(method.into(), code, text));
+            } else if ours {
+                return Ok(message["result"].take());
+            }
+        }
+    }
+
+    /// We declared no capabilities, so a server may only ping us.
+    fn answer(&mut self, method: &Value, id: &Value) -> Result<(), Error> {
+        if id.is_null() {
+            return Ok(());
+        }
+        let mut reply = json!({ "jsonrpc": "2.0", "id": id });
+        if method == "ping" {
+            reply["result"] = json!({});
+        } else {
+            reply["error"] = json!({ "code": -32601, "message": "not supported by a probe" });
+        }
+        self.send(&reply)
+    }
+
+    fn send(&mut self, message: &Value) -> Result<(), Error> {
+        let mut text = message.to_string();
+        text.push('\n');
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            match rustix::io::write(self.input, rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait(self.input, PollFlags::OUT, "our message")?,
+                Err(_) => return Err(Error::Closed),
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, method: &str) -> Result<Vec<u8>, Error> {
+        let mut buffer = [0u8; 16 << 10];
+        loop {
+            if let Some(line) = self.frames.next() {
+                return Ok(line);
+            }
+            match rustix::io::read(self.output, &mut buffer) {
+                Ok(0) => return Err(Error::Closed),
+                Ok(n) => self
+                    .frames
+                    .feed(&buffer[..n])
+                    .map_err(|_| Error::Garbled(method.to_string()))?,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait(self.output, PollFlags::IN, method)?,
+                Err(_) => return Err(Error::Closed),
+            }
+        }
+    }
+
+    fn wait(&mut self, fd: &OwnedFd, flags: PollFlags, method: &str) -> Result<(), Error> {
+        if Instant::now() >= self.deadline {
+            return Err(Error::Timeout(method.into()));
+        }
+        if !(self.glance)() {
+            return Err(Error::Interrupted);
+        }
+        let glance = Timespec {
+            tv_sec: 0,
+            tv_nsec: GLANCE.as_nanos() as i64,
+        };
+        // An interruption is a reason to try again, which the callers do.
+        let _interrupted = poll(&mut [PollFd::new(fd, flags)], Some(&glance));
+        Ok(())
+    }
+}
+
+fn named(info: &Value, protocol: String, era: &'static str) -> Offer {
+    let text = |key: &str| info[key].as_str().map(str::to_string);
+    Offer {
+        name: text("name"),
+        version: text("version"),
+        protocol,
+        era,
+        ..Offer::default()
+    }
+}

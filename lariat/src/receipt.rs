@@ -1,0 +1,129 @@
+//! The receipt: what was there, why it ended, how each process left, and who is left.
+
+use crate::id::{ServerName, SessionId};
+use crate::moment;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::SystemTime;
+
+/// Why a session ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// The server left by itself.
+    Exited,
+    /// The host closed the server's standard input.
+    StdinClosed,
+    /// Somebody signalled the wrapper.
+    Signal(i32),
+    /// The host process is gone.
+    HostDied,
+    /// The wrapper is gone; its guardian or the next sweep did the work.
+    WrapperDied,
+    /// The owner asked for it.
+    Closed,
+    /// Something of ours failed; the word says what.
+    Failed(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Exited => f.write_str("exited"),
+            Reason::StdinClosed => f.write_str("stdin-closed"),
+            Reason::Signal(n) => write!(f, "signal:{}", contain::signal_name(*n)),
+            Reason::HostDied => f.write_str("host-died"),
+            Reason::WrapperDied => f.write_str("wrapper-died"),
+            Reason::Closed => f.write_str("closed"),
+            Reason::Failed(what) => write!(f, "failed:{what}"),
+        }
+    }
+}
+
+/// How the processes of a session left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Processes {
+    /// Distinct processes that were observed.
+    pub seen: u32,
+    /// Left by themselves.
+    pub left: u32,
+    /// Left after a signal asked them to.
+    pub asked: u32,
+    /// Were killed.
+    pub killed: u32,
+}
+
+/// Something that is still alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survivor {
+    /// `process`.
+    pub kind: String,
+    /// Its pid.
+    pub pid: i32,
+    /// Its start time in clock ticks since boot.
+    pub start: u64,
+    /// The kernel's short name for it, never its arguments.
+    pub command: String,
+    /// Why it is still there.
+    pub why: String,
+}
+
+/// One JSON object per ended session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// Which session.
+    pub session: SessionId,
+    /// Which server.
+    pub server: ServerName,
+    /// Why it ended.
+    pub reason: String,
+    /// What held it.
+    pub backend: String,
+    /// When the session began.
+    pub started: String,
+    /// When it was over.
+    pub ended: String,
+    /// The time between.
+    pub duration_ms: u64,
+    /// How its processes left.
+    pub processes: Processes,
+    /// Who is still there.
+    pub survivors: Vec<Survivor>,
+}
+
+impl Receipt {
+    /// Writes a receipt for a report.
+    pub fn new(
+        session: SessionId,
+        server: ServerName,
+        reason: &Reason,
+        (started, ended): (SystemTime, SystemTime),
+        report: &contain::Report,
+    ) -> Receipt {
+        let survivor = |s: &contain::Survivor| Survivor {
+            kind: "process".into(),
+            pid: s.member.pid,
+            start: s.member.start,
+            command: s.name.clone(),
+            why: s.why.clone(),
+        };
+        Receipt {
+            session,
+            server,
+            reason: reason.to_string(),
+            backend: report.backend.name().into(),
+            started: moment::rfc3339(started),
+            ended: moment::rfc3339(ended),
+            duration_ms: ended
+                .duration_since(started)
+                .unwrap_or_default()
+                .as_millis() as u64,
+            processes: Processes {
+                seen: report.seen,
+                left: report.left,
+                asked: report.asked,
+                killed: report.killed,
+            },
+            survivors: report.survivors.iter().map(survivor).collect(),
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! `lariat run`: one server between a host's stdin and stdout, for as long as the host wants it.
+//!
+//! Two modes with one loop. *Direct*: the server inherits the host's streams themselves and no byte
+//! passes through here; the loop only watches for hang-up. *Relayed*: bytes are copied as they come,
+//! unchanged. Either way stderr is drained, signals are passed on, and the loop ends when the tree
+//! has.
+//!
+//! Nothing that must happen depends on this process living: the guardian ends the tree if it dies.
+
+mod host;
+mod outlet;
+mod pump;
+mod stderr;
+
+use crate::books::Entry;
+use crate::id::ServerName;
+use crate::journal::{Journal, make_private_dir};
+use crate::receipt::{Reason, Receipt};
+use crate::start::{Around, Failure, Ground, Plan, Running};
+use contain::{Ask, Command, Event, Exit, Hold, Report, Signals};
+use host::Host;
+use outlet::Outlet;
+use pump::{Flow, Pump, Sink};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::time::Timespec;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use stderr::Drain;
+
+/// A server's log is rotated at this size.
+const LOG_LIMIT: u64 = 1 << 20;
+
+/// How long a host that does not read may keep a finished server's last words from being dropped.
+const STALL: Duration = Duration::from_secs(1);
+
+/// If the host dies this soon after its end of the pipe closed, the one explains the other.
+const SAME_MOMENT: Duration = Duration::from_millis(100);
+
+/// How often to ask who our parent is where the kernel cannot tell us.
+const PARENT_CHECK: Duration = Duration::from_secs(1);
+
+// Signal numbers as Linux has them everywhere we build.
+const HUP: i32 = 1;
+const INT: i32 = 2;
+const QUIT: i32 = 3;
+const USR1: i32 = 10;
+const USR2: i32 = 12;
+const TERM: i32 = 15;
+const CHLD: i32 = 17;
+const WINCH: i32 = 28;
+
+/// What to run and how.
+#[derive(Debug)]
+pub struct Run {
+    /// The program.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// How it is held.
+    pub plan: Plan,
+    /// True to copy bytes instead of handing the streams over.
+    pub relayed: bool,
+    /// Where its stderr log goes; `None` for the state directory.
+    pub log_dir: Option<PathBuf>,
+}
+
+/// What a finished run leaves.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How the server ended, if that is known.
+    pub exit: Option<Exit>,
+    /// The receipt.
+    pub receipt: Receipt,
+}
+
+/// Runs a server until its session ends. Returns when its tree has.
+pub fn run(run: Run) -> Result<Outcome, Failure> {
+    // First of all: a signal that comes from here on is handled, not fatal.
+    let signals = Signals::block(&[TERM, INT, HUP, QUIT, USR1, USR2, WINCH, CHLD])
+        .map_err(Failure::Streams)?;
+    let host = Host::find();
+    let server = run.plan.server.clone();
+    let ground = Ground::prepare(run.plan)?;
+    let log = open_log(run.log_dir.unwrap_or_else(|| ground.books.logs()), &server)?;
+    let streams = Streams::open(run.relayed).map_err(|e| Failure::Streams(e.into()))?;
+    let drain = Drain::new(
+        streams.stderr,
+        Outlet::new(io::stderr().as_fd()).ok(),
+        Some(log),
+    );
+    let command = Command {
+        program: run.program,
+        args: run.args,
+        stdin: streams.server_stdin,
+        stdout: streams.server_stdout,
+        stderr: streams.server_stderr,
+    };
+    let around = Around {
+        signals: &signals,
+        host: host.member(),
+        host_pidfd: host.pidfd(),
+        stderr: drain.source(),
+    };
+    let Running { hold, entry } = ground.start(command, &around)?;
+    let wrapper = Wrapper {
+        hold,
+        signals: &signals,
+        host: Some(host),
+        drain,
+        ends: streams.ends,
+        entry: &entry,
+        cause: None,
+        had: Vec::new(),
+        exit: None,
+    };
+    Ok(wrapper.serve())
+}
+
+fn open_log(dir: PathBuf, server: &ServerName) -> Result<Journal, Failure> {
+    make_private_dir(&dir)
+        .and_then(|()| Journal::open(&dir.join(format!("{server}.log")), LOG_LIMIT))
+        .map_err(|e| Failure::Log(dir, e))
+}
+
+/// The ends of the conversation that stay with us.
+enum Ends {
+    /// The server has the host's own streams; these copies are only watched.
+    Direct {
+        stdin: Option<OwnedFd>,
+        stdout: Option<OwnedFd>,
+    },
+    /// Bytes pass through here.
+    Relayed { up: Pump, down: Pump },
+}
+
+/// The server's streams and ours.
+struct Streams {
+    server_stdin: OwnedFd,
+    server_stdout: OwnedFd,
+    server_stderr: OwnedFd,
+    stderr: OwnedFd,
+    ends: Ends,
+}
+
+impl Streams {
+    fn open(relayed: bool) -> Result<Streams, rustix::io::Errno> {
+        let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
+        let (stderr, server_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+        set_nonblocking(&stderr)?;
+        let (stdin, stdout) = (copy(io::stdin().as_fd())?, copy(io::stdout().as_fd())?);
+        if !relayed {
+            let ends = Ends::Direct {
+                stdin: Some(copy(stdin.as_fd())?),
+                stdout: Some(copy(stdout.as_fd())?),
+            };
+            return Ok(Streams {
+                server_stdin: stdin,
+                server_stdout: stdout,
+                server_stderr,
+                stderr,
+                ends,
+            });
+        }
+        let (server_stdin, to_server) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (from_server, server_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+        set_nonblocking(&to_server)?;
+        set_nonblocking(&from_server)?;
+        let ends = Ends::Relayed {
+            up: Pump::new(stdin, Sink::Own(to_server)),
+            down: Pump::new(from_server, Sink::Host(Outlet::new(stdout.as_fd())?)),
+        };
+        Ok(Streams {
+            server_stdin,
+            server_stdout,
+            server_stderr,
+            stderr,
+            ends,
+        })
+    }
+}
+
+/// Only for pipes of ours: the flag belongs to the description, which nobody else shares.
+fn set_nonblocking(fd: &OwnedFd) -> Result<(), rustix::io::Errno> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)
+}
+
+/// Whose descriptor was ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Signals,
+    Tree,
+    Host,
+    Stderr,
+    HostStderr,
+    Stdin,
+    Stdout,
+    Up,
+    Down,
+}
+
+/// The loop's state.
+struct Wrapper<'a> {
+    hold: Hold,
+    signals: &'a Signals,
+    /// Until it has died.
+    host: Option<Host>,
+    drain: Drain,
+    ends: Ends,
+    entry: &'a Entry,
+    /// Why the end began, and when.
+    cause: Option<(Reason, Instant)>,
+    /// Stop signals received so far.
+    had: Vec<i32>,
+    exit: Option<Exit>,
+}
+
+impl Wrapper<'_> {
+    fn serve(mut self) -> Outcome {
+        loop {
+            while let Some(event) = self.hold.next() {
+                match event {
+                    Event::Exited(exit) => self.exit = Some(exit),
+                    Event::GuardianDied => {
+                        self.cause(Reason::Failed("guardian-died".into()));
+                    }
+                    Event::Ended(report) => return self.finish(report),
+                }
+            }
+            for (who, flags) in self.wait() {
+                self.handle(who, flags);
+            }
+            if self
+                .host
+                .as_ref()
+                .is_some_and(|h| h.pidfd().is_none() && h.has_died())
+            {
+                self.host_died();
+            }
+        }
+    }
+
+    /// Waits until something happens and says what.
+    fn wait(&self) -> Vec<(Who, PollFlags)> {
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut slots = Vec::with_capacity(8);
+        slots.push((Who::Signals, PollFd::new(self.signals, PollFlags::IN)));
+        match &self.ends {
+            Ends::Relayed { up, down } => {
+                slots.extend(up.interest().map(|fd| (Who::Up, fd)));
+                slots.extend(down.interest().map(|fd| (Who::Down, fd)));
+            }
+            Ends::Direct { stdin, stdout } => {
+                // Hang-up is reported unasked; asking for data would wake us for every message.
+                let watch = |fd| PollFd::new(fd, PollFlags::RDHUP);
+                slots.extend(stdin.as_ref().map(|fd| (Who::Stdin, watch(fd))));
+                slots.extend(stdout.as_ref().map(|fd| (Who::Stdout, watch(fd))));
+            }
+        }
+        slots.extend(self.hold.event_fd().map(|fd| (Who::Tree, readable(fd))));
+        let host = self.host.as_ref();
+        slots.extend(
+            host.and_then(Host::pidfd)
+                .map(|fd| (Who::Host, readable(fd))),
+        );
+        slots.extend(self.drain.interest().map(|fd| (Who::Stderr, fd)));
+        slots.extend(self.drain.host_interest().map(|fd| (Who::HostStderr, fd)));
+        let (who, mut fds): (Vec<Who>, Vec<PollFd<'_>>) = slots.into_iter().unzip();
+        let unwatched = host.is_some_and(|h| h.pidfd().is_none());
+        let parent_check = unwatched.then(|| Instant::now() + PARENT_CHECK);
+        poll_until(
+            &mut fds,
+            [self.hold.deadline(), parent_check]
+                .into_iter()
+                .flatten()
+                .min(),
+        );
+        let flags = fds.iter().map(PollFd::revents);
+        who.into_iter()
+            .zip(flags)
+            .filter(|(_, f)| !f.is_empty())
+            .collect()
+    }
+
+    fn handle(&mut self, who: Who, flags: PollFlags) {
+        let hung_up = flags.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::RDHUP);
+        match (who, &mut self.ends) {
+            (Who::Signals, _) => {
+                while let Some(signal) = self.signals.next() {
+                    self.signalled(signal);
+                }
+            }
+            (Who::Host, _) => self.host_died(),
+            (Who::Stderr, _) => {
+                // More is reported again by the next wait.
+                let _more = self.drain.take();
+            }
+            (Who::HostStderr, _) => self.drain.flush(),
+            (Who::Stdin, Ends::Direct { stdin, .. }) if hung_up => {
+                *stdin = None;
+                self.end(Reason::StdinClosed, Ask::Closed);
+            }
+            (Who::Stdout, Ends::Direct { stdout, .. }) if hung_up => {
+                *stdout = None;
+                self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
+            }
+            (Who::Up, Ends::Relayed { up, .. }) => {
+                up.turn();
+                if up.flow() != Flow::Open {
+                    self.end(Reason::StdinClosed, Ask::Closed);
+                }
+            }
+            (Who::Down, Ends::Relayed { down, .. }) => {
+                down.turn();
+                if down.flow() == Flow::Closed && self.exit.is_none() {
+                    self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn signalled(&mut self, signal: i32) {
+        match signal {
+            TERM | INT | HUP | QUIT => {
+                // Whoever says it twice means it.
+                let again = self.had.contains(&signal);
+                self.had.push(signal);
+                self.end(
+                    Reason::Signal(signal),
+                    if again {
+                        Ask::Kill
+                    } else {
+                        Ask::Signal(signal)
+                    },
+                );
+            }
+            USR1 | USR2 | WINCH => self.hold.forward(signal),
+            _ => {}
+        }
+    }
+
+    fn host_died(&mut self) {
+        self.host = None;
+        let same_moment = self
+            .cause
+            .as_ref()
+            .is_some_and(|(_, since)| since.elapsed() < SAME_MOMENT);
+        let by_hang_up = self
+            .cause
+            .as_ref()
+            .is_some_and(|(reason, _)| matches!(reason, Reason::StdinClosed | Reason::Failed(_)));
+        if same_moment && by_hang_up {
+            self.cause = None;
+        }
+        self.end(Reason::HostDied, Ask::Closed);
+    }
+
+    fn end(&mut self, reason: Reason, ask: Ask) {
+        self.cause(reason);
+        self.hold.ask(ask);
+    }
+
+    /// The first cause is the reason.
+    fn cause(&mut self, reason: Reason) {
+        self.cause.get_or_insert((reason, Instant::now()));
+    }
+
+    /// The tree has ended: last words, receipt, books.
+    fn finish(mut self, report: Report) -> Outcome {
+        self.last_words();
+        // A host that was killed with the pipe still full may be seen only now.
+        let host_gone = self.host.as_ref().is_some_and(Host::has_died);
+        let reason = match self.cause.take() {
+            Some((Reason::StdinClosed, _)) if host_gone => Reason::HostDied,
+            Some((reason, _)) => reason,
+            // The server may have heeded the hang-up before we were told of it.
+            None if self.stdin_is_closed() => Reason::StdinClosed,
+            None => Reason::Exited,
+        };
+        let exit = report.exit.or(self.exit);
+        let receipt = self.entry.settle(&reason, report);
+        self.hold.done();
+        Outcome { exit, receipt }
+    }
+
+    fn stdin_is_closed(&self) -> bool {
+        let Ends::Direct {
+            stdin: Some(stdin), ..
+        } = &self.ends
+        else {
+            return false;
+        };
+        let mut fds = [PollFd::new(stdin, PollFlags::RDHUP)];
+        poll_until(&mut fds, Some(Instant::now()));
+        !fds[0].revents().is_empty()
+    }
+
+    /// Passes on what the server wrote before it left, as long as the host takes it.
+    fn last_words(&mut self) {
+        let mut deadline = Instant::now() + STALL;
+        if let Ends::Relayed { up, .. } = &mut self.ends {
+            up.stop();
+        }
+        loop {
+            // The tree is empty: what can be read now is all there will be.
+            while self.drain.take() {}
+            self.drain.flush();
+            let mut relay_done = true;
+            if let Ends::Relayed { down, .. } = &mut self.ends {
+                down.exhaust();
+                relay_done = !down.is_pending();
+            }
+            let mut fds: Vec<PollFd<'_>> = self.drain.host_interest().into_iter().collect();
+            if let Ends::Relayed { down, .. } = &self.ends {
+                fds.extend(down.interest().filter(|_| !relay_done));
+            }
+            if fds.is_empty() || Instant::now() >= deadline {
+                return;
+            }
+            let before = Instant::now();
+            poll_until(&mut fds, Some(deadline));
+            if fds.iter().any(|fd| !fd.revents().is_empty()) {
+                // It moves: a slow reader is not a stalled one.
+                deadline = before + STALL;
+            }
+        }
+    }
+}
+
+fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) {
+    let timeout = deadline.map(|d| {
+        let left = d.saturating_duration_since(Instant::now());
+        Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        }
+    });
+    // An interruption is a reason to look again, which the caller does.
+    let _interrupted = poll(fds, timeout.as_ref());
+}

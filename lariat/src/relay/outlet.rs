@@ -1,0 +1,94 @@
+//! Writing to a stream that belongs to the host without ever waiting for it.
+//!
+//! The host's descriptors are shared with the host and perhaps with its other children, so their
+//! flags are not ours to change. A pipe or terminal is opened anew through `/proc`, which gives a
+//! description of our own; a socket has a per-call flag; a file never blocks.
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Without a description of our own, a pipe that is ready takes at least this much.
+const PIPE_BUF: usize = 4096;
+
+/// How this stream is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Ours: non-blocking.
+    Reopened,
+    /// A socket: non-blocking by flag.
+    Socket,
+    /// A file: does not block.
+    File,
+    /// Something else: written in small pieces, only when it says it is ready.
+    Careful,
+}
+
+/// A stream of the host's, written without waiting.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    fd: OwnedFd,
+    kind: Kind,
+}
+
+impl Outlet {
+    /// Prepares a stream. The original descriptor can be closed afterwards.
+    pub(crate) fn new(stream: BorrowedFd<'_>) -> Result<Outlet, Errno> {
+        let kind = match FileType::from_raw_mode(rustix::fs::fstat(stream)?.st_mode) {
+            FileType::Socket => Kind::Socket,
+            FileType::RegularFile | FileType::BlockDevice => Kind::File,
+            _ => {
+                let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+                match rustix::fs::open(path, flags, Mode::empty()) {
+                    Ok(fd) => {
+                        return Ok(Outlet {
+                            fd,
+                            kind: Kind::Reopened,
+                        });
+                    }
+                    Err(_) => Kind::Careful,
+                }
+            }
+        };
+        Ok(Outlet {
+            fd: rustix::io::fcntl_dupfd_cloexec(stream, 3)?,
+            kind,
+        })
+    }
+
+    /// Writes what fits. `AGAIN` means nothing does; poll for readiness and come back.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        loop {
+            let written = match self.kind {
+                Kind::Reopened | Kind::File => rustix::io::write(&self.fd, bytes),
+                Kind::Socket => {
+                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                    rustix::net::send(&self.fd, bytes, flags)
+                }
+                Kind::Careful if !self.is_ready() => Err(Errno::AGAIN),
+                Kind::Careful => rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIPE_BUF)]),
+            };
+            if written != Err(Errno::INTR) {
+                return written;
+            }
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
+        let now = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0)
+    }
+}
+
+impl AsFd for Outlet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,137 @@
+//! One direction of a conversation: bytes as they come, never held whole, never changed.
+
+use super::outlet::Outlet;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+
+/// As much as a pipe holds: one read takes what one write gave.
+const BUFFER: usize = 64 << 10;
+
+/// Where the bytes go.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// A pipe of ours, non-blocking.
+    Own(OwnedFd),
+    /// The host's stream.
+    Host(Outlet),
+}
+
+/// What a pump has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// It goes on.
+    Open,
+    /// The source has ended; what is buffered still has to go out.
+    Draining,
+    /// Everything has gone out, or there is nobody left to take it.
+    Closed,
+}
+
+/// A source, a sink and at most one buffer of bytes between them.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    source: Option<OwnedFd>,
+    sink: Option<Sink>,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Pump {
+    pub(crate) fn new(source: OwnedFd, sink: Sink) -> Pump {
+        let buffer = vec![0; BUFFER].into_boxed_slice();
+        Pump {
+            source: Some(source),
+            sink: Some(sink),
+            buffer,
+            start: 0,
+            end: 0,
+        }
+    }
+
+    pub(crate) fn flow(&self) -> Flow {
+        match (&self.source, &self.sink) {
+            (_, None) => Flow::Closed,
+            (None, Some(_)) => Flow::Draining,
+            (Some(_), Some(_)) => Flow::Open,
+        }
+    }
+
+    /// True while bytes wait for room.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.start < self.end
+    }
+
+    /// What to wait for: room if there are bytes, bytes if there is room. While bytes are waiting
+    /// the source is not read: the pressure goes back to whoever writes too fast.
+    pub(crate) fn interest(&self) -> Option<PollFd<'_>> {
+        let pending = self.is_pending();
+        match (&self.source, self.sink.as_ref()?) {
+            (_, Sink::Own(fd)) if pending => Some(PollFd::new(fd, PollFlags::OUT)),
+            (_, Sink::Host(outlet)) if pending => Some(PollFd::new(outlet, PollFlags::OUT)),
+            (Some(source), _) => Some(PollFd::new(source, PollFlags::IN)),
+            (None, _) => None,
+        }
+    }
+
+    /// Moves what can be moved without waiting. Called when the interest is ready.
+    pub(crate) fn turn(&mut self) {
+        if self.start == self.end {
+            self.fill();
+        }
+        self.empty();
+    }
+
+    /// Reads and writes until the source has nothing now or has ended. For the last words.
+    pub(crate) fn exhaust(&mut self) {
+        loop {
+            let before = (self.start, self.end, self.flow());
+            self.turn();
+            if self.is_pending() || (self.start, self.end, self.flow()) == before {
+                return;
+            }
+        }
+    }
+
+    /// Takes no more from the source. What is buffered still goes out.
+    pub(crate) fn stop(&mut self) {
+        self.source = None;
+        self.empty();
+    }
+
+    fn fill(&mut self) {
+        let Some(source) = &self.source else {
+            return;
+        };
+        match rustix::io::read(source, &mut self.buffer[..]) {
+            Ok(0) => self.source = None,
+            Ok(n) => (self.start, self.end) = (0, n),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.source = None,
+        }
+    }
+
+    fn empty(&mut self) {
+        if self.start < self.end {
+            let bytes = &self.buffer[self.start..self.end];
+            let written = match &self.sink {
+                Some(Sink::Own(fd)) => rustix::io::write(fd, bytes),
+                Some(Sink::Host(outlet)) => outlet.write(bytes),
+                None => Ok(bytes.len()),
+            };
+            match written {
+                Ok(n) => self.start += n,
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // Nobody will ever read it: let the source see that its reader is gone.
+                Err(_) => {
+                    (self.source, self.sink) = (None, None);
+                    self.start = self.end;
+                }
+            }
+        }
+        if self.source.is_none() && self.start == self.end {
+            self.sink = None;
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The server's stderr, always drained: to its log, and to the host as fast as the host reads.
+//!
+//! Some hosts never read a server's stderr; a server that writes to it then hangs for ever. Here
+//! the server never waits. What the host does not take in time is dropped for the host, counted,
+//! and still in the log.
+
+use super::outlet::Outlet;
+use crate::journal::Journal;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// How much waits for a host that does not read.
+const BACKLOG: usize = 256 << 10;
+
+/// The drain of one server's stderr.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    source: Option<OwnedFd>,
+    host: Option<Outlet>,
+    log: Option<Journal>,
+    backlog: Vec<u8>,
+    dropped: u64,
+}
+
+impl Drain {
+    /// `source` is non-blocking. Without a host stream or a log the bytes are still taken.
+    pub(crate) fn new(source: OwnedFd, host: Option<Outlet>, log: Option<Journal>) -> Drain {
+        Drain {
+            source: Some(source),
+            host,
+            log,
+            backlog: Vec::new(),
+            dropped: 0,
+        }
+    }
+
+    /// The reading end, for whoever drains after us.
+    pub(crate) fn source(&self) -> Option<BorrowedFd<'_>> {
+        self.source.as_ref().map(AsFd::as_fd)
+    }
+
+    pub(crate) fn interest(&self) -> Option<PollFd<'_>> {
+        self.source.as_ref().map(|s| PollFd::new(s, PollFlags::IN))
+    }
+
+    /// Room at the host, while something waits for it.
+    pub(crate) fn host_interest(&self) -> Option<PollFd<'_>> {
+        let waiting = !self.backlog.is_empty();
+        self.host
+            .as_ref()
+            .filter(|_| waiting)
+            .map(|h| PollFd::new(h, PollFlags::OUT))
+    }
+
+    /// Takes what is there; true if there may be more.
+    pub(crate) fn take(&mut self) -> bool {
+        let mut buffer = [0u8; 16 << 10];
+        // Bounded, so that a flood cannot keep the caller from its other work.
+        for _ in 0..16 {
+            let Some(source) = &self.source else {
+                return false;
+            };
+            match rustix::io::read(source, &mut buffer) {
+                Ok(0) => self.source = None,
+                Ok(n) => self.pass(&buffer[..n]),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return false,
+                Err(_) => self.source = None,
+            }
+        }
+        true
+    }
+
+    fn pass(&mut self, bytes: &[u8]) {
+        if let Some(log) = &mut self.log
+            && log.append(bytes).is_err()
+        {
+            // A full disk is no reason to stop draining.
+            self.log = None;
+        }
+        if self.host.is_none() {
+            return;
+        }
+        let room = BACKLOG - self.backlog.len();
+        let (kept, lost) = bytes.split_at(bytes.len().min(room));
+        self.backlog.extend_from_slice(kept);
+        self.dropped += lost.len() as u64;
+        self.flush();
+    }
+
+    /// Gives the host what it will take.
+    pub(crate) fn flush(&mut self) {
+        while let (Some(host), false) = (&self.host, self.backlog.is_empty()) {
+            match host.write(&self.backlog) {
+                Ok(n) => {
+                    self.backlog.drain(..n);
+                }
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    self.host = None;
+                    self.backlog = Vec::new();
+                    return;
+                }
+            }
+            if self.backlog.is_empty() && self.dropped > 0 {
+                let note = format!(
+                    "\nlariat: {} bytes of stderr were dropped because the host did not read; \
+                     they are in the server's log\n",
+                    std::mem::take(&mut self.dropped)
+                );
+                self.backlog.extend_from_slice(note.as_bytes());
+            }
+        }
+        if self.backlog.is_empty() && self.backlog.capacity() > 4096 {
+            self.backlog = Vec::new();
+        }
+    }
+}

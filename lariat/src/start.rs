@@ -1,0 +1,160 @@
+//! Starting a server: books first, then the tree.
+//!
+//! Whoever serves a server (the relay, a probe) begins here: what crashed sessions left is swept,
+//! the new session is written down, and only then does a process exist.
+
+use crate::books::{Books, Entry, Opening, receipt_draft};
+use crate::id::ServerName;
+use crate::receipt::Reason;
+use contain::{Choice, Command, Hold, Ladder, Machine, Mark, Member, Options, Report, Signals};
+use serde_json::json;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+
+/// How a server is to be held.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Its name in receipts and logs.
+    pub server: ServerName,
+    /// How it is asked to leave.
+    pub ladder: Ladder,
+    /// What holds it.
+    pub backend: Choice,
+    /// Where to write the receipt as well.
+    pub receipt: Option<PathBuf>,
+    /// Where the books are.
+    pub state_dir: PathBuf,
+}
+
+/// Why a server could not be started. Nothing of it is left.
+#[derive(Debug)]
+pub enum Failure {
+    /// The state directory cannot be written.
+    State(PathBuf, io::Error),
+    /// The log directory cannot be written.
+    Log(PathBuf, io::Error),
+    /// The receipt cannot be written.
+    Receipt(PathBuf, io::Error),
+    /// The server's streams or signals could not be set up.
+    Streams(io::Error),
+    /// The server could not be started.
+    Start(contain::Error),
+}
+
+/// What the server's surroundings are.
+#[derive(Debug)]
+pub(crate) struct Around<'a> {
+    /// Signals are read, not fatal, before anything is started.
+    pub(crate) signals: &'a Signals,
+    /// Who started us.
+    pub(crate) host: Option<Member>,
+    /// Readable when the host has died.
+    pub(crate) host_pidfd: Option<BorrowedFd<'a>>,
+    /// The reading end of the server's stderr.
+    pub(crate) stderr: Option<BorrowedFd<'a>>,
+}
+
+/// A session that is about to begin: the ground is prepared, nothing is started.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    plan: Plan,
+    mark: Mark,
+    machine: Machine,
+    /// The books, swept.
+    pub(crate) books: Books,
+}
+
+/// A server that runs and the session it is written under.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) hold: Hold,
+    pub(crate) entry: Entry,
+}
+
+impl Ground {
+    /// Opens the books, finishes what crashed sessions left, and chooses a backend.
+    pub(crate) fn prepare(plan: Plan) -> Result<Ground, Failure> {
+        let books =
+            Books::open(&plan.state_dir).map_err(|e| Failure::State(plan.state_dir.clone(), e))?;
+        books.sweep();
+        let mark = Mark::random().map_err(Failure::Streams)?;
+        let machine = contain::probe(plan.backend, mark).map_err(Failure::Start)?;
+        Ok(Ground {
+            plan,
+            mark,
+            machine,
+            books,
+        })
+    }
+
+    /// Writes the session down and starts the server.
+    pub(crate) fn start(self, command: Command, around: &Around<'_>) -> Result<Running, Failure> {
+        let Ground {
+            plan,
+            mark,
+            machine,
+            books,
+        } = self;
+        let opening = Opening {
+            server: plan.server,
+            mark,
+            machine: &machine,
+            host: around.host,
+            receipt: plan.receipt.clone(),
+        };
+        let entry = books
+            .note(opening)
+            .map_err(|e| Failure::State(plan.state_dir, e))?;
+        let abandon = |entry: &Entry, what: &str| {
+            entry.settle(
+                &Reason::Failed(what.into()),
+                Report::nothing(machine.backend),
+            );
+        };
+        if let Some(path) = plan.receipt {
+            // Proves at the start that the receipt can be written at the end.
+            if let Err(e) = std::fs::write(receipt_draft(&path, &entry.page().session), "") {
+                abandon(&entry, "receipt");
+                return Err(Failure::Receipt(path, e));
+            }
+        }
+        let options = Options {
+            ladder: plan.ladder,
+            backend: machine.backend,
+            strict: plan.backend != Choice::Auto,
+            mark,
+            leaf: machine.leaf.as_deref(),
+            keep: &[entry.lock()],
+            drain: around.stderr,
+            host: around.host_pidfd,
+            signals: around.signals,
+        };
+        // Runs in the guardian, if this process is not there any more when the tree has ended.
+        let epilogue = |report: &Report| {
+            entry.settle(&Reason::WrapperDied, report.clone());
+        };
+        let hold = match Hold::spawn(command, &options, epilogue) {
+            Ok(hold) => hold,
+            Err(error) => {
+                abandon(
+                    &entry,
+                    match error.exit_code() {
+                        127 => "not-found",
+                        126 => "not-executable",
+                        _ => "start",
+                    },
+                );
+                return Err(Failure::Start(error));
+            }
+        };
+        let page = entry.page();
+        let started = json!({
+            "session": page.session, "server": page.server, "backend": hold.backend().name(),
+            "wrapper": page.wrapper.0, "host": page.host.map(|h| h.0),
+        });
+        // An unwritable event log is no reason not to serve.
+        let _unlogged = entry.log("started", &started);
+        Ok(Running { hold, entry })
+    }
+}

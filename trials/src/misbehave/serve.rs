@@ -1,0 +1,145 @@
+//! The server that a misbehaving leader plays: newline-delimited JSON-RPC on stdin and stdout,
+//! and a choice of bad manners at the end of input and on SIGTERM.
+
+use std::time::Duration;
+
+use super::Script;
+use super::process::{
+    block, fork, is_hung_up, leave, new_session, read, signal_descriptor, wait_for, write_all,
+};
+use super::scan::member;
+
+/// What the server does at the end of input.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnEof {
+    Exit,
+    Stay,
+    Spin,
+    ForkAndExit,
+}
+
+/// What the server does on SIGTERM.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnTerm {
+    Die,
+    Ignore,
+    ForkAndStay,
+    ForkAndExit,
+}
+
+/// Serves until the end, in the given manner.
+pub(super) fn serve(script: &Script, on_eof: OnEof, on_term: OnTerm) -> ! {
+    let terms = match on_term {
+        OnTerm::Die => -1,
+        OnTerm::Ignore => {
+            block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
+            -1
+        }
+        OnTerm::ForkAndStay | OnTerm::ForkAndExit => signal_descriptor(&block(&[libc::SIGTERM])),
+    };
+    script.up();
+    let mut input = 0;
+    let mut pending = Vec::new();
+    while !script.is_over() {
+        let [readable, terminated] = wait_for([input, terms], Duration::from_millis(500));
+        if terminated {
+            let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+            read(terms, &mut info);
+            leave_a_child(script);
+            if on_term == OnTerm::ForkAndExit {
+                leave(0);
+            }
+        }
+        if readable && !take_input(script, &mut pending) {
+            match on_eof {
+                OnEof::Exit => leave(0),
+                OnEof::Stay => input = -1,
+                OnEof::Spin => spin(script),
+                OnEof::ForkAndExit => {
+                    leave_a_child(script);
+                    leave(0);
+                }
+            }
+        }
+    }
+    leave(0)
+}
+
+/// Reads what there is and answers every whole line; false at the end of input.
+fn take_input(script: &Script, pending: &mut Vec<u8>) -> bool {
+    let mut chunk = [0; 8192];
+    let Some(got) = read(0, &mut chunk) else {
+        return false;
+    };
+    pending.extend_from_slice(&chunk[..got]);
+    while let Some(at) = pending.iter().position(|&byte| byte == b'\n') {
+        let line: Vec<u8> = pending.drain(..=at).collect();
+        if let Some(reply) = std::str::from_utf8(&line)
+            .ok()
+            .and_then(|line| answer(script, line))
+        {
+            write_all(1, reply.as_bytes());
+        }
+    }
+    true
+}
+
+/// The reply to one message; none to notifications, responses and calls that hang.
+fn answer(script: &Script, line: &str) -> Option<String> {
+    let id = member(line, "id")?;
+    let method = member(line, "method")?.trim_matches('"');
+    let params = member(line, "params").unwrap_or("{}");
+    let result = match method {
+        "initialize" => {
+            let version = member(params, "protocolVersion").unwrap_or(r#""2025-06-18""#);
+            let name = &script.verb;
+            format!(
+                r#"{{"protocolVersion":{version},"capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"{name}","version":"0"}}}}"#
+            )
+        }
+        "ping" => "{}".to_owned(),
+        "tools/list" => {
+            let tool = |name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#);
+            format!(r#"{{"tools":[{},{}]}}"#, tool("echo"), tool("hang"))
+        }
+        "tools/call" if member(params, "name") == Some(r#""hang""#) => {
+            script.note("call");
+            return None;
+        }
+        "tools/call" => r#"{"content":[{"type":"text","text":"done"}]}"#.to_owned(),
+        _ => {
+            let error = r#"{"code":-32601,"message":"no such method"}"#;
+            return Some(format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n"
+            ));
+        }
+    };
+    Some(format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n"
+    ))
+}
+
+/// Starts a deaf child in a session of its own.
+fn leave_a_child(script: &Script) {
+    let child = fork(|| {
+        new_session();
+        block(&[]);
+        script.arm();
+        script.note("late");
+        script.linger();
+    });
+    // Without a child the misbehaviour is only milder; the cell does not depend on it.
+    child.ok();
+}
+
+fn spin(script: &Script) -> ! {
+    // The end is looked for rarely: asking the file system all the time would not be spinning.
+    loop {
+        for _ in 0..10_000 {
+            std::hint::black_box(is_hung_up(0));
+        }
+        if script.is_over() {
+            leave(0);
+        }
+    }
+}

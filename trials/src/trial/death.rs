@@ -1,0 +1,155 @@
+//! How a session ends: each death, done to whom it is meant for and to nobody else.
+
+use std::fs;
+use std::io;
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::place::Place;
+use super::stage::Stage;
+use crate::misbehave::FLAG;
+use crate::subject::Subject;
+use crate::table::Death;
+use crate::world::witness::command_line;
+use crate::world::{Process, Stat, pids, until};
+
+/// Those whom a death may strike.
+pub(super) struct Struck<'a> {
+    pub(super) stage: &'a mut Stage,
+    pub(super) wrapper: Option<Process>,
+    pub(super) guardian: Option<Process>,
+}
+
+impl Struck<'_> {
+    /// Lets the death come. Whoever is gone already is not an error: the tree may have ended.
+    pub(super) fn strike(&mut self, death: Death) -> Result<(), String> {
+        match death {
+            Death::StdinEof => self.order("close-stdin"),
+            Death::HostClosesPipes => self.order("close-pipes"),
+            Death::Sigterm => self.signal(libc::SIGTERM),
+            Death::Sigint => self.signal(libc::SIGINT),
+            Death::Sighup => self.signal(libc::SIGHUP),
+            Death::SigkillWrapper => self.signal(libc::SIGKILL),
+            Death::SigtermTwice => {
+                self.signal(libc::SIGTERM)?;
+                wait(Duration::from_millis(5));
+                self.signal(libc::SIGTERM)
+            }
+            Death::SigtermThenSigkill => {
+                self.signal(libc::SIGTERM)?;
+                wait(Duration::from_millis(10));
+                self.signal(libc::SIGKILL)
+            }
+            Death::SigkillGroup => self.kill_group(),
+            Death::SigkillGuardian => signal(self.guardian, "guardian", libc::SIGKILL),
+            Death::SigkillBoth => {
+                // The guardian first would let the wrapper see it and act; both orders are one
+                // instant apart, and this one is the harder for a wrapper that watches.
+                self.signal(libc::SIGKILL)?;
+                signal(self.guardian, "guardian", libc::SIGKILL)
+            }
+            Death::SigkillHost => {
+                self.stage.kill();
+                Ok(())
+            }
+            Death::Close | Death::Drop | Death::Panic => self
+                .stage
+                .say(death.name())
+                .map_err(|error| format!("owner: {error}")),
+        }
+    }
+
+    fn order(&mut self, order: &str) -> Result<(), String> {
+        self.stage.ask(order, Duration::ZERO).map(drop)
+    }
+
+    fn signal(&self, number: i32) -> Result<(), String> {
+        signal(self.wrapper, "wrapper", number)
+    }
+
+    fn kill_group(&self) -> Result<(), String> {
+        let wrapper = self.wrapper.ok_or("no wrapper was found")?;
+        // The host has not reaped the wrapper, so the number still means its group.
+        if wrapper.stat().is_some() {
+            // SAFETY: kill takes two numbers and touches no memory of ours.
+            unsafe { libc::kill(-wrapper.pid, libc::SIGKILL) };
+        }
+        Ok(())
+    }
+}
+
+fn signal(whom: Option<Process>, who: &str, number: i32) -> Result<(), String> {
+    let whom = whom.ok_or_else(|| format!("no {who} was found"))?;
+    match whom.signal(number) {
+        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+            Err(format!("signalling the {who}: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A short distance between two events of one death.
+fn wait(time: Duration) {
+    until(time, || false);
+}
+
+/// The guardian: a child of the wrapper with the wrapper's executable that is not the server.
+pub(super) fn find_guardian(wrapper: Process, place: &Place) -> Option<Process> {
+    let executable = fs::read_link(format!("/proc/{}/exe", wrapper.pid)).ok()?;
+    helpers_of(wrapper, place).find(|child| {
+        fs::read_link(format!("/proc/{}/exe", child.pid))
+            .ok()
+            .as_ref()
+            == Some(&executable)
+    })
+}
+
+/// What an owner program started to hold the tree: its first child that is not the server.
+pub(super) fn find_holder(owner: Process, place: &Place) -> Option<Process> {
+    helpers_of(owner, place).next()
+}
+
+fn helpers_of(parent: Process, place: &Place) -> impl Iterator<Item = Process> {
+    let server = [
+        place.program.as_os_str().as_encoded_bytes(),
+        b"\0",
+        FLAG.as_bytes(),
+    ]
+    .concat();
+    pids().filter_map(move |pid| {
+        let stat = Stat::of(pid).filter(|stat| stat.parent == parent.pid && stat.is_alive(pid))?;
+        let is_server = command_line(pid).starts_with(&server);
+        (!is_server).then_some(Process {
+            pid,
+            start: stat.start,
+        })
+    })
+}
+
+/// Runs the command that finishes the work of a wrapper and guardian that were both killed.
+pub(super) fn sweep(subject: &Subject, place: &Place) -> Result<(), String> {
+    let Some(argv) = &subject.sweep else {
+        return Ok(());
+    };
+    let mut command = place.command(argv);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("starting the sweep: {error}"))?;
+    let ended = until(Duration::from_secs(10), || {
+        child
+            .try_wait()
+            .is_ok_and(|status: Option<_>| status.is_some())
+    });
+    if !ended {
+        child
+            .kill()
+            .and_then(|()| child.wait())
+            .map_err(|error: io::Error| error.to_string())?;
+        return Err("the sweep did not end within 10 s".to_owned());
+    }
+    Ok(())
+}
