@@ -17,13 +17,16 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The event log is rotated at this size.
 const EVENTS_LIMIT: u64 = 4 << 20;
 
 /// How long one sweep looks for the processes of one crashed session.
 const SWEEP_LOOK: Duration = Duration::from_secs(1);
+
+/// How long one sweep waits for the locks of processes that are just being killed.
+const DYING: Duration = Duration::from_millis(50);
 
 /// A half-written file older than this belongs to nobody.
 const STALE: Duration = Duration::from_secs(60);
@@ -181,10 +184,11 @@ impl Books {
             return Vec::new();
         };
         let here = Place::here();
+        let patience = Instant::now() + DYING;
         let mut found = Vec::new();
         for path in dir.flatten().map(|e| e.path()) {
             match path.extension().and_then(|e| e.to_str()) {
-                Some("json") => found.extend(self.if_crashed(&path, &here)),
+                Some("json") => found.extend(self.if_crashed(&path, &here, patience)),
                 Some("new") => discard_stale(&path),
                 _ => {}
             }
@@ -192,9 +196,19 @@ impl Books {
         found
     }
 
-    fn if_crashed(&self, path: &Path, here: &Place) -> Option<Entry> {
+    fn if_crashed(&self, path: &Path, here: &Place, patience: Instant) -> Option<Entry> {
         let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            // Held by a living session, or by a guardian that is at work. If the wrapper is dead,
+            // the guardian may be dying at this very moment; a moment is what it gets.
+            let page = serde_json::from_slice::<Page>(&fs::read(path).ok()?).ok()?;
+            let (pid, start) = page.wrapper;
+            let wrapper_lives = page.place != *here || Member { pid, start }.is_alive();
+            if wrapper_lives || Instant::now() >= patience {
+                return None;
+            }
+            pause(Duration::from_millis(2));
+        }
         // Struck between our open and our lock.
         if file.metadata().ok()?.nlink() == 0 {
             return None;
@@ -233,6 +247,16 @@ impl Books {
             })
             .collect()
     }
+}
+
+/// Lets a little time pass.
+fn pause(time: Duration) {
+    let timeout = rustix::time::Timespec {
+        tv_sec: 0,
+        tv_nsec: time.as_nanos() as i64,
+    };
+    // An interruption only shortens it.
+    let _interrupted = rustix::event::poll(&mut [], Some(&timeout));
 }
 
 /// Removes a file that is too old to be in the making.

@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn known_dates() {
-        let at = |s, ms| rfc3339(UNIX_EPOCH + Duration::new(s, ms * 1_000_000));
+        let at = |s, ms: u32| rfc3339(UNIX_EPOCH + Duration::new(s, ms * 1_000_000));
         assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
         assert_eq!(at(951_827_696, 7), "2000-02-29T12:34:56.007Z");
         assert_eq!(at(1_794_774_180, 125), "2026-11-15T20:23:00.125Z");

@@ -10,17 +10,24 @@
 //! own eyes: it shares no code with what it judges.
 #![expect(clippy::print_stderr, reason = "a test runner says what it skips")]
 
+#[path = "clients/record.rs"]
+mod record;
+#[path = "clients/witness.rs"]
+mod witness;
+
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+
+use record::{read, same, tee};
+use witness::{gone, holders, pause, sweep, token, until};
 
 const LARIAT: &str = env!("CARGO_BIN_EXE_lariat");
 const DRIVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/drive.py");
@@ -162,30 +169,16 @@ impl Server {
 
     /// What the Inspector asks, one process per question.
     fn questions(self) -> Vec<Vec<&'static str>> {
-        let [name, args] = self.tool();
-        let mut all = vec![
-            vec!["--method", "tools/list"],
-            vec![
-                "--method",
-                "tools/call",
-                "--tool-name",
-                name,
-                "--tool-args-json",
-                args,
-            ],
-        ];
+        let list = |what| vec!["--method", what];
+        let call = |[name, args]: [&'static str; 2]| {
+            let method = ["--method", "tools/call", "--tool-name"];
+            [&method[..], &[name, "--tool-args-json", args]].concat()
+        };
+        let mut all = vec![list("tools/list"), call(self.tool())];
         if matches!(self, Server::Everything) {
-            let sum = r#"{"a":2,"b":3}"#;
-            all.push(vec!["--method", "resources/list"]);
-            all.push(vec!["--method", "prompts/list"]);
-            all.push(vec![
-                "--method",
-                "tools/call",
-                "--tool-name",
-                "get-sum",
-                "--tool-args-json",
-                sum,
-            ]);
+            all.push(list("resources/list"));
+            all.push(list("prompts/list"));
+            all.push(call(["get-sum", r#"{"a":2,"b":3}"#]));
         }
         all
     }
@@ -224,13 +217,13 @@ impl Stage {
     }
 
     /// The server's command with Lariat in front, if asked, and a recorder on each side.
-    fn recorded(&self, way: Way, outer: &Path, inner: &Path) -> io::Result<Vec<String>> {
+    fn recorded(&self, way: Way, room: &Path) -> io::Result<Vec<String>> {
         let me = std::env::current_exe()?.display().to_string();
         let tee = |record: &Path| [me.clone(), "__tee".into(), record.display().to_string()];
-        let mut words = tee(outer).to_vec();
+        let mut words = tee(&room.join("outer")).to_vec();
         if way != Way::Bare {
-            words.extend(wrapper(way));
-            words.extend(tee(inner));
+            words.extend(wrapper(way, room));
+            words.extend(tee(&room.join("inner")));
         }
         words.extend(self.server());
         Ok(words)
@@ -296,7 +289,7 @@ impl Stage {
             let token = token();
             let room = Room::new(&token)?;
             let (outer, inner) = (room.0.join("outer"), room.0.join("inner"));
-            let server = self.recorded(way, &outer, &inner)?;
+            let server = self.recorded(way, &room.0)?;
             let mut client = self.client(Mode::Ask(question), &token, &server)?;
             let child = client
                 .stdout(File::create(room.0.join("answers"))?)
@@ -374,7 +367,8 @@ impl Stage {
                 Way::Relay
             };
             let (token, moment) = (token(), LATEST.mul_f64(dice.roll()));
-            let mut server = wrapper(way);
+            let room = Room::new(&token)?;
+            let mut server = wrapper(way, &room.0);
             server.extend(self.server());
             let mut client = self.client(Mode::Hold, &token, &server)?;
             let mut child = client.stdout(Stdio::null()).spawn()?;
@@ -407,11 +401,13 @@ enum Mode<'a> {
     Hold,
 }
 
-fn wrapper(way: Way) -> Vec<String> {
+/// Lariat as a host's configuration has it, but for its state: that stays in the room.
+fn wrapper(way: Way, room: &Path) -> Vec<String> {
+    let state = room.join("state").display().to_string();
     let words: &[&str] = match way {
         Way::Bare => &[],
-        Way::Direct => &[LARIAT, "run", "--"],
-        Way::Relay => &[LARIAT, "run", "--relay", "--"],
+        Way::Direct => &[LARIAT, "run", "--state-dir", &state, "--"],
+        Way::Relay => &[LARIAT, "run", "--relay", "--state-dir", &state, "--"],
     };
     words.iter().map(ToString::to_string).collect()
 }
@@ -422,158 +418,6 @@ fn wrapper(way: Way) -> Vec<String> {
 )]
 fn search_path() -> std::ffi::OsString {
     std::env::var_os("PATH").unwrap_or_default()
-}
-
-/// Says where two recordings part.
-fn same(what: &str, one: &[u8], other: &[u8]) -> Result<(), String> {
-    if one == other {
-        return Ok(());
-    }
-    let at = one.iter().zip(other).take_while(|(a, b)| a == b).count();
-    let near = |bytes: &[u8]| {
-        let from = at.saturating_sub(80).min(bytes.len());
-        String::from_utf8_lossy(&bytes[from..bytes.len().min(at + 80)]).into_owned()
-    };
-    Err(format!(
-        "{what} differ at byte {at} ({} and {} bytes):\n  {}\n  {}",
-        one.len(),
-        other.len(),
-        near(one),
-        near(other)
-    ))
-}
-
-fn read(record: &Path, direction: &str) -> io::Result<Vec<u8>> {
-    fs::read(record.with_extension(direction))
-}
-
-/// Runs a command and writes down what passes, in files next to each other.
-fn tee(record: &Path, words: Vec<std::ffi::OsString>) -> io::Result<u8> {
-    let (program, args) = words.split_first().expect("a command");
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let (mut to, from) = (
-        child.stdin.take().expect("piped"),
-        child.stdout.take().expect("piped"),
-    );
-    let mut asked = File::create(record.with_extension("in"))?;
-    let told = File::create(record.with_extension("out"))?;
-    thread::spawn(move || copy(io::stdin(), &mut to, &mut asked));
-    copy(from, &mut io::stdout(), &mut { told })?;
-    let status = child.wait()?;
-    Ok(status
-        .code()
-        .or(status.signal().map(|n| 128 + n))
-        .map_or(1, |code| code as u8))
-}
-
-/// Each piece goes into the record first, so that what arrived is never missing there.
-fn copy(mut from: impl Read, to: &mut impl Write, record: &mut impl Write) -> io::Result<()> {
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let got = from.read(&mut buffer)?;
-        if got == 0 {
-            return Ok(());
-        }
-        record.write_all(&buffer[..got])?;
-        to.write_all(&buffer[..got])?;
-        to.flush()?;
-    }
-}
-
-/// Every process whose arguments or environment hold the token.
-fn holders(token: &str) -> Vec<(u32, String)> {
-    let holds = |bytes: &[u8]| {
-        bytes
-            .windows(token.len())
-            .any(|part| part == token.as_bytes())
-    };
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| *pid != std::process::id())
-        .filter_map(|pid: u32| {
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let vars = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            let shown = String::from_utf8_lossy(&words).replace('\0', " ");
-            (holds(&words) || holds(&vars)).then_some((pid, shown))
-        })
-        .collect()
-}
-
-/// Waits until nobody holds the token, twice in a row: a process is invisible for an instant
-/// while it becomes another program. Returns who is left when the time is over.
-fn gone(token: &str, limit: Duration) -> Vec<(u32, String)> {
-    let (deadline, mut empty) = (Instant::now() + limit, 0);
-    loop {
-        let left = holders(token);
-        empty = if left.is_empty() { empty + 1 } else { 0 };
-        if empty == 2 || Instant::now() > deadline {
-            return left;
-        }
-        pause(Duration::from_millis(20));
-    }
-}
-
-/// Ends what this test started and could not end otherwise: bare servers outlive their clients.
-fn sweep(token: &str) {
-    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-    for (pid, _) in holders(token) {
-        let pid = Pid::from_raw(pid as i32).expect("a pid");
-        // Held first, then looked at again: a number may belong to somebody else by now. One that
-        // left by itself meanwhile is what we want.
-        if let Ok(held) = pidfd_open(pid, PidfdFlags::empty())
-            && holders(token)
-                .iter()
-                .any(|(other, _)| *other as i32 == pid.as_raw_pid())
-        {
-            pidfd_send_signal(&held, Signal::KILL).ok();
-        }
-    }
-    gone(token, PROMISE);
-}
-
-/// Waits for a child, and kills it when the time is over.
-fn until(
-    limit: Duration,
-    mut child: Child,
-    done: impl Fn(&mut Child) -> io::Result<bool>,
-) -> io::Result<bool> {
-    let deadline = Instant::now() + limit;
-    while !done(&mut child)? {
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            return Ok(false);
-        }
-        pause(Duration::from_millis(10));
-    }
-    Ok(true)
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the only place that lets time pass"
-)]
-fn pause(time: Duration) {
-    thread::sleep(time);
-}
-
-/// A word that nothing else on this machine says.
-fn token() -> String {
-    let bytes: Vec<u8> = File::open("/dev/urandom")
-        .and_then(|mut file| {
-            let mut bytes = vec![0; 12];
-            file.read_exact(&mut bytes).map(|()| bytes)
-        })
-        .expect("random bytes");
-    bytes
-        .iter()
-        .fold("lariat-clients-".to_owned(), |word, byte| {
-            format!("{word}{byte:02x}")
-        })
 }
 
 /// A directory for the records, removed with its value.

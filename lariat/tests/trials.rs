@@ -1,1 +1,142 @@
-fn main() {}
+//! The table against the real binary: misbehaviour × death × backend × mode × user, one named test
+//! per cell, each at every moment. A test's name is its fact:
+//! `direct::root::cgroup::setsid-child::sigkill-host`.
+//!
+//! `LARIAT_TRIALS` chooses how much of it: `quick` (a sample), `full` (everything), otherwise the
+//! middle way that `./test` takes.
+#![cfg(target_os = "linux")]
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use trials::{Cell, Death, Misbehaviour, Moment, Subject};
+
+/// An ordinary user that owns nothing; no entry in the user database is needed.
+const ORDINARY: u32 = 61_357;
+
+/// Both rungs of the ladder in the trials, and the second that the promise adds.
+const RUNG: Duration = Duration::from_millis(150);
+const PATIENCE: Duration = Duration::from_millis(2 * 150 + 250 + 1000);
+
+fn main() {
+    trials::misbehave_if_asked();
+    let arguments = Arguments::from_args();
+    let how_much = std::env::var_os("LARIAT_TRIALS").unwrap_or_default();
+    let tests = columns()
+        .into_iter()
+        .flat_map(|column| column.tests(how_much.to_str().unwrap_or_default()))
+        .collect();
+    libtest_mimic::run(&arguments, tests).exit();
+}
+
+/// One column of the table: a way to run the wrapper.
+struct Column {
+    name: String,
+    subject: Subject,
+    /// Columns that are in every run; the others only in a full one.
+    main: bool,
+}
+
+fn columns() -> Vec<Column> {
+    let lariat = PathBuf::from(env!("CARGO_BIN_EXE_lariat"));
+    let root = rustix::process::geteuid().is_root();
+    let mut columns = Vec::new();
+    for (mode, flag) in [("direct", None), ("relay", Some("--relay"))] {
+        for user in ["root", "user"] {
+            for backend in ["cgroup", "descent", "pidns"] {
+                // Without delegation an ordinary user has no cgroup of its own; an ordinary user
+                // running the tests cannot become root.
+                let possible = match (user, backend) {
+                    ("root", _) => root,
+                    (_, "cgroup") => false,
+                    _ => true,
+                };
+                if !possible {
+                    continue;
+                }
+                let rung = format!("{}ms", RUNG.as_millis());
+                let mut wrap: Vec<OsString> = vec![lariat.clone().into(), "run".into()];
+                wrap.extend(["--backend", backend].map(OsString::from));
+                wrap.extend(["--grace", &rung, "--term-grace", &rung].map(OsString::from));
+                wrap.extend(flag.map(OsString::from));
+                wrap.push("--".into());
+                let mut subject = Subject::wrapped(&lariat, wrap);
+                subject.guardian = true;
+                subject.sweep = Some(
+                    [
+                        lariat.clone().into(),
+                        "run".into(),
+                        "--".into(),
+                        "true".into(),
+                    ]
+                    .into(),
+                );
+                subject.user = (user == "user" && root).then_some(ORDINARY);
+                subject.patience = PATIENCE;
+                // The streams a host gives differ too: alternate, so that both are everywhere.
+                subject.socketpair = mode == "direct" && backend == "descent";
+                subject.drains_stderr = backend != "descent";
+                let main = (mode, user) == ("direct", "root") || backend == "descent";
+                columns.push(Column {
+                    name: format!("{mode}::{user}::{backend}"),
+                    subject,
+                    main,
+                });
+            }
+        }
+    }
+    columns
+}
+
+impl Column {
+    fn tests(&self, how_much: &str) -> Vec<Trial> {
+        trials::list(&self.subject)
+            .into_iter()
+            .enumerate()
+            .filter(|(index, pair)| match how_much {
+                "full" => true,
+                "quick" => self.main && is_sample(*pair),
+                // Off the main columns every third cell, a different third in each.
+                _ => self.main || (index + self.name.len()) % 3 == 0,
+            })
+            .map(|(_, (misbehaviour, death))| self.test(misbehaviour, death))
+            .collect()
+    }
+
+    fn test(&self, misbehaviour: Misbehaviour, death: Death) -> Trial {
+        let subject = self.subject.clone();
+        let name = format!("{}::{misbehaviour}::{death}", self.name);
+        Trial::test(name, move || {
+            for &moment in Moment::ALL {
+                let cell = Cell {
+                    misbehaviour,
+                    death,
+                    moment,
+                };
+                if !cell.applies_to(&subject) {
+                    continue;
+                }
+                let verdict = trials::run(&cell, &subject);
+                if !verdict.passed() {
+                    return Err(Failed::from(format!("{moment}: {verdict}")));
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A sample for a quick run: what escaped every peer, and each death at least twice.
+fn is_sample((misbehaviour, death): (Misbehaviour, Death)) -> bool {
+    use Misbehaviour as M;
+    let escapes = matches!(
+        misbehaviour,
+        M::DoubleFork | M::EmptyEnvLeaderExits | M::Rabbit
+    );
+    let telling = matches!(
+        death,
+        Death::SigkillWrapper | Death::SigkillHost | Death::SigkillBoth | Death::StdinEof
+    );
+    escapes || (misbehaviour == M::IgnoresEofAndTerm && telling)
+}

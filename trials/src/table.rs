@@ -118,7 +118,8 @@ named! {
 }
 
 impl Misbehaviour {
-    /// How many processes the server's own tree has at least once it is built.
+    /// How many processes the server's own tree has at least once it is built. For a leader that
+    /// exits at once this is the leader, which reports before it does.
     #[must_use]
     pub fn members(self) -> usize {
         match self {

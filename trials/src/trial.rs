@@ -168,6 +168,13 @@ impl<'a> Trial<'a> {
             let seen = evasive || witness.seen() >= members;
             (roll.up >= members && seen) || roll.skipped.is_some()
         });
+        if self.cell.misbehaviour.leader_exits() {
+            // The leader has reported. What it left behind has too, unless it is dead already.
+            let wrapper = self.wrapper;
+            until(Duration::from_millis(300), || {
+                place.roll().up > members || wrapper.is_some_and(|wrapper| !wrapper.is_alive())
+            });
+        }
         if !built {
             let roll = place.roll();
             let (up, seen) = (roll.up, witness.seen());

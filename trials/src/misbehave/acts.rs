@@ -90,11 +90,13 @@ fn misbehave(script: &Script, misbehaviour: Misbehaviour) -> ! {
         Misbehaviour::DoubleFork => reap(orphan(script, || {})),
         Misbehaviour::DoubleForkLeaderExits => {
             orphan(script, || {});
+            script.up();
             leave(0);
         }
         Misbehaviour::EmptyEnv => reap(orphan(script, || without_environment(script, role::DEAF))),
         Misbehaviour::EmptyEnvLeaderExits => {
             orphan(script, || without_environment(script, role::DEAF));
+            script.up();
             leave(0);
         }
         Misbehaviour::LeavesCgroup => reap(orphan(script, || leave_cgroup(script))),

@@ -12,12 +12,14 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use super::process::{duplicate, leave};
+use super::process::{default_signals, duplicate, leave};
 use crate::world::lines::{Line, Lines};
 use crate::world::until;
 
 /// Obeys the runner until its end of the line closes.
 pub(super) fn play() -> ! {
+    // A runner started in the background or by nohup ignores signals, and so would the wrapper.
+    default_signals(&[libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM]);
     let bystander = take_stderr().unwrap_or_else(|_| leave(1));
     let mut host = Host {
         bystander: Some(bystander),
@@ -36,7 +38,10 @@ pub(super) fn play() -> ! {
                     leave(1);
                 }
             }
-            Line::End | Line::Late => leave(0),
+            Line::End | Line::Late => {
+                host.call_off();
+                leave(0);
+            }
         }
     }
 }
@@ -79,6 +84,14 @@ impl Host {
             _ => return Err(io::Error::other("unknown order")),
         }
         Ok("ok".to_owned())
+    }
+
+    /// The runner is gone, perhaps killed in the middle of a cell: the roll goes too, and whoever
+    /// still plays leaves at once instead of at its deadline.
+    fn call_off(&self) {
+        if let Some(roll) = self.server.get(4) {
+            std::fs::remove_file(roll).ok();
+        }
     }
 
     /// A look-alike of the server beside the wrapper: the host's child, in the host's group.

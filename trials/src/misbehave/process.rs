@@ -124,6 +124,14 @@ pub(super) fn block(signals: &[i32]) -> libc::sigset_t {
     set
 }
 
+/// Lets signals have their usual effect again.
+pub(super) fn default_signals(signals: &[i32]) {
+    for &signal in signals {
+        // SAFETY: the default disposition runs no code of ours.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// A descriptor that becomes readable when one of these (blocked) signals is pending.
 pub(super) fn signal_descriptor(set: &libc::sigset_t) -> i32 {
     // SAFETY: `set` is a valid signal set; -1 asks for a new descriptor.

@@ -43,10 +43,18 @@ impl Struck<'_> {
             Death::SigkillGroup => self.kill_group(),
             Death::SigkillGuardian => signal(self.guardian, "guardian", libc::SIGKILL),
             Death::SigkillBoth => {
-                // The guardian first would let the wrapper see it and act; both orders are one
-                // instant apart, and this one is the harder for a wrapper that watches.
-                self.signal(libc::SIGKILL)?;
-                signal(self.guardian, "guardian", libc::SIGKILL)
+                // Stopped first, so that neither can act on the other's death: to them it is one
+                // instant.
+                for number in [libc::SIGSTOP, libc::SIGKILL] {
+                    signal(self.guardian, "guardian", number)?;
+                    self.signal(number)?;
+                }
+                // A kill takes a moment; the next command comes after it, not during it.
+                let dead = |one: Option<Process>| one.is_none_or(|p| !p.is_alive());
+                until(Duration::from_secs(1), || {
+                    dead(self.wrapper) && dead(self.guardian)
+                });
+                Ok(())
             }
             Death::SigkillHost => {
                 self.stage.kill();

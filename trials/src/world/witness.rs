@@ -60,7 +60,7 @@ impl Witness {
     pub fn look(&mut self) -> Vec<Process> {
         let mut alive = Vec::new();
         let mut crew = 0;
-        for pid in pids() {
+        for pid in pids().chain(newest()) {
             let Some((process, stat, in_tree)) = self.recognise(pid) else {
                 continue;
             };

@@ -66,18 +66,6 @@ impl Mark {
     pub(crate) fn is_on(self, pid: i32) -> bool {
         procfs::realtime_limit(pid) == Some(self.0)
     }
-
-    /// Every living process that carries the mark.
-    pub fn bearers(self) -> Vec<Member> {
-        let bearer = |pid: i32| {
-            let stat = procfs::stat(pid)?;
-            (stat.is_alive() && self.is_on(pid)).then_some(Member {
-                pid,
-                start: stat.start,
-            })
-        };
-        procfs::pids().into_iter().filter_map(bearer).collect()
-    }
 }
 
 /// Ends what a crashed session left: its cgroup leaf, whoever carries its mark, and whoever
@@ -90,42 +78,38 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
         Backend::Descent
     };
     let deadline = Instant::now() + within;
-    let mut seen: HashSet<Member> = HashSet::new();
+    let mut hunt = Hunt {
+        mark,
+        strangers: HashSet::new(),
+        seen: HashSet::new(),
+    };
     let mut clean_looks = 0;
-    let me = rustix::process::getpid().as_raw_pid();
-    loop {
-        let found = descent::freeze(|| {
-            let mut all = mark.bearers();
-            all.extend(leaf.iter().flat_map(cgroup::Leaf::members));
-            for root in all.clone() {
-                all.extend(descent::below(root.pid, &[]));
-            }
-            all.retain(|m| m.pid != me);
-            all
-        });
+    let mut last_sight = None;
+    while Instant::now() < deadline {
+        let mut found = hunt.look();
         if let Some(leaf) = &leaf {
-            // Members are listed and killed one by one below as well.
+            for member in leaf.members() {
+                found += hunt.end(member);
+            }
+            // Members were listed and killed one by one as well.
             let _gone = leaf.kill();
         }
-        seen.extend(&found);
-        for member in &found {
-            let _refused = member.signal(Signal::KILL);
+        if found > 0 {
+            (clean_looks, last_sight) = (0, Some(Instant::now()));
+            continue;
         }
-        // A process that hops from pid to pid can slip through one look, hardly through three.
-        clean_looks = if found.is_empty() { clean_looks + 1 } else { 0 };
-        if clean_looks >= 3 && leaf.as_ref().is_none_or(|l| !l.populated()) {
+        // A process that hops from pid to pid slips through one look, not through many.
+        clean_looks += 1;
+        let quiet = last_sight.is_none_or(|t: Instant| t.elapsed() > QUIET);
+        if clean_looks >= CLEAN_LOOKS && quiet && leaf.as_ref().is_none_or(|l| !l.populated()) {
             break;
         }
-        if Instant::now() >= deadline {
-            break;
-        }
-        if !found.is_empty() {
-            pause(Duration::from_millis(2));
-        }
+        pause(Duration::from_micros(200));
     }
     if let Some(leaf) = leaf {
         leaf.remove();
     }
+    let seen = hunt.seen;
     let survivors: Vec<Survivor> = seen
         .iter()
         .filter(|m| m.is_alive())
@@ -139,6 +123,61 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
         asked: 0,
         killed: (seen.len() - survivors.len()) as u32,
         survivors,
+    }
+}
+
+/// Looks that must find nobody before nobody is there.
+const CLEAN_LOOKS: u32 = 5;
+
+/// Time without a sighting before nobody is there.
+const QUIET: Duration = Duration::from_millis(15);
+
+/// A search for bearers of a mark among all processes.
+struct Hunt {
+    mark: Mark,
+    /// Pids that were looked at and are not ours. A sweep is too short for a number to come round.
+    strangers: HashSet<i32>,
+    seen: HashSet<Member>,
+}
+
+impl Hunt {
+    /// One pass over all processes, newest first: whoever hops is among the newest. Acts on sight,
+    /// because a list would be stale before its end. Returns how many were found.
+    fn look(&mut self) -> usize {
+        let mut pids = procfs::pids();
+        pids.retain(|pid| !self.strangers.contains(pid));
+        pids.sort_unstable_by(|a, b| b.cmp(a));
+        let mut found = 0;
+        for pid in pids {
+            if self.mark.is_on(pid) {
+                if let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) {
+                    found += self.end(Member {
+                        pid,
+                        start: stat.start,
+                    });
+                }
+            } else if procfs::stat(pid).is_some() {
+                self.strangers.insert(pid);
+            }
+        }
+        found
+    }
+
+    /// Stops a member, so that it starts nobody else, then kills it and all below it.
+    fn end(&mut self, member: Member) -> usize {
+        if member.pid == rustix::process::getpid().as_raw_pid() {
+            return 0;
+        }
+        // A process that cannot be signalled is named as a survivor in the end.
+        let _refused = member.signal(Signal::STOP);
+        let mut all = descent::below(member.pid, &[]);
+        all.push(member);
+        for member in &all {
+            let _refused = member.signal(Signal::KILL);
+        }
+        self.seen.extend(&all);
+        // Those that are merely dying were found before.
+        all.iter().filter(|m| m.is_alive()).count()
     }
 }
 
@@ -167,6 +206,7 @@ mod tests {
 
     #[test]
     fn nobody_carries_a_fresh_mark() {
-        assert!(Mark::random().unwrap().bearers().is_empty());
+        let report = sweep(Mark::random().unwrap(), None, Duration::from_secs(5));
+        assert_eq!((report.seen, report.survivors.len()), (0, 0));
     }
 }

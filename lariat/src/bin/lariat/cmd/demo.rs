@@ -1,19 +1,22 @@
 //! `lariat demo`: the leak and the cure, on this machine, in half a minute.
 //!
-//! Two scenes, each played twice: a host that forgets its servers and a host that is SIGKILLed, first
-//! bare, then with `lariat run` in front of each server. The numbers are counted live in `/proc` by
-//! code that shares nothing with Lariat's own. No network, no set-up, and nothing stays: what the
-//! bare half leaks is ended by identity.
+//! Two scenes, each played twice: a host that forgets its servers and a host that is SIGKILLed,
+//! first bare, then with `lariat run` in front of each server. The numbers are counted live in
+//! `/proc` by code that shares nothing with Lariat's own. No network, no set-up, and nothing stays:
+//! what the bare half leaks is ended by identity.
 
 mod actors;
+mod chart;
 mod half;
 mod identity;
+mod lease;
 mod look;
 mod screen;
 
 use std::env;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -45,6 +48,7 @@ pub(crate) fn act_if_asked() {
         let over = actors::play(args.map(|word| word.to_string_lossy().into_owned()));
         #[expect(
             clippy::exit,
+            clippy::disallowed_methods,
             reason = "an actor is a process of its own; its role is all it does"
         )]
         std::process::exit(i32::from(over.is_err()));
@@ -53,14 +57,18 @@ pub(crate) fn act_if_asked() {
 
 /// Shows the demo. Succeeds if Lariat left nothing and the clean-up left nothing.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let token = format!(
-        "lariat-demo-{:016x}",
-        RandomState::new().build_hasher().finish()
-    );
+    let token = actors::new_token();
     let played = Eyes::open().and_then(|eyes| {
-        let played = play(args, &eyes, &token);
-        // However it ended, also when nobody reads any more: nothing stays.
+        let demo = Identity::mine()?;
+        let state_dir = actors::state_dir(&token);
+        DirBuilder::new().mode(0o700).create(&state_dir)?;
+        let mut janitor = actors::start_janitor(&token, demo)?;
+        let played = play(args, &eyes, &token, demo);
+        // However it ended, also when nobody reads any more: nothing stays, nor does the janitor.
         let cleaned = eyes.clean(&token)?;
+        janitor.kill()?;
+        janitor.wait()?;
+        fs::remove_dir_all(&state_dir)?;
         match cleaned.survivors.as_slice() {
             [] => played,
             left => Err(io::Error::other(format!(
@@ -82,9 +90,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 /// Plays the scenes, sums up, and says whether all went as promised.
-fn play(args: &Args, eyes: &Eyes, token: &str) -> io::Result<bool> {
+fn play(args: &Args, eyes: &Eyes, token: &str, demo: Identity) -> io::Result<bool> {
     let mut screen = Screen::open(args.json);
-    let demo = Identity::mine()?;
     screen.title("lariat demo: what hosts leave behind, counted live in /proc")?;
     screen.note("Half a minute, no network. Nothing stays, not even after Ctrl-C.")?;
     let mut halves = Vec::new();

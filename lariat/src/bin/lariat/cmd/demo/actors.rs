@@ -1,32 +1,36 @@
 //! The hosts and servers of the demo: this executable under a hidden verb, one role per process.
 //!
 //! A host starts servers and loses them. A server is a small tree like those in the wild: a
-//! launcher (as npx is) starts the server; the server starts a browser, which makes its own session,
-//! and a daemon, which is double-forked and makes its own session too. Nothing here knows Lariat,
-//! except that a host puts `lariat run` in front of its servers when it is told to.
+//! launcher (as npx is) starts the server; the server starts a browser, which makes its own
+//! session, and a daemon, which is double-forked and makes its own session too. Nothing here knows
+//! Lariat, except that a host puts `lariat run` in front of its servers when it is told to.
 //!
-//! Every actor leaves when the demo process is gone, whatever ended it, and after two minutes in any
-//! case. That is the net for Ctrl-C and SIGKILL of the demo, and needs no signal handler. It does
-//! not falsify what is shown: the demo process lives on through both halves, only hosts die.
+//! Every actor leaves when the demo process is gone, whatever ended it, and after two minutes in
+//! any case. That is the net for Ctrl-C and SIGKILL of the demo, and needs no signal handler. It
+//! does not falsify what is shown: the demo process lives on through both halves, only hosts die.
 
 use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::hint::black_box;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::identity::Identity;
-use super::poll_for;
+use super::lease::{LIFETIME, Lease, Woke};
+use super::look::Eyes;
 
 /// The hidden verb before every role.
 pub(super) const VERB: &str = "__demo";
 
-/// No actor lives longer.
-const LIFETIME: Duration = Duration::from_secs(120);
+/// What every token begins with.
+const TOKEN: &str = "lariat-demo-";
 
 /// How long a host waits for a server's first line.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -94,6 +98,40 @@ pub(super) fn start_host(token: &str, demo: Identity, orders: Orders) -> io::Res
         .spawn()
 }
 
+/// Starts the janitor, which tidies up when the demo did not get to do it itself.
+///
+/// Ctrl-C and SIGKILL end the demo without a last word. The actors then leave by themselves; the
+/// state directory of the wrapped half does not, and something may be left that was not foreseen.
+pub(super) fn start_janitor(token: &str, demo: Identity) -> io::Result<Child> {
+    let part = Part {
+        token: token.to_owned(),
+        demo,
+        rest: Vec::new(),
+    };
+    part.command("janitor", &[])?
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// A new token: what all processes of one run of the demo have in their argv, and no other has.
+pub(super) fn new_token() -> String {
+    format!("{TOKEN}{:016x}", RandomState::new().build_hasher().finish())
+}
+
+fn is_token(word: &str) -> bool {
+    let run = word.split_once('/').map_or(word, |(run, _)| run);
+    run.strip_prefix(TOKEN)
+        .is_some_and(|rest| rest.len() == 16 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// Where the wrapped half keeps its books and logs: not where those of real servers are.
+pub(super) fn state_dir(token: &str) -> PathBuf {
+    let run = token.split_once('/').map_or(token, |(run, _)| run);
+    env::temp_dir().join(run)
+}
+
 /// Plays the role in `args` (role, token, demo, and what the role needs) until it is over.
 pub(super) fn play(mut args: impl Iterator<Item = String>) -> io::Result<()> {
     let bad = || {
@@ -108,6 +146,13 @@ pub(super) fn play(mut args: impl Iterator<Item = String>) -> io::Result<()> {
         demo: args.next().ok_or_else(bad)?.parse()?,
         rest: args.collect(),
     };
+    // A janitor ends processes and removes a directory by this word: it must be one of ours.
+    if !is_token(&part.token) {
+        return Err(bad());
+    }
+    if role == "janitor" {
+        return janitor(&part);
+    }
     let Some(lease) = Lease::take(part.demo) else {
         return Ok(());
     };
@@ -120,6 +165,16 @@ pub(super) fn play(mut args: impl Iterator<Item = String>) -> io::Result<()> {
         "daemon" => apart(&lease, 0),
         _ => Err(bad()),
     }
+}
+
+/// The janitor: out of reach of the terminal's signals, waits for the demo's end and tidies up.
+fn janitor(part: &Part) -> io::Result<()> {
+    rustix::process::setsid()?;
+    if let Some(lease) = Lease::take(part.demo) {
+        lease.wait(None, LIFETIME);
+    }
+    Eyes::open()?.clean(&part.token)?;
+    fs::remove_dir_all(state_dir(&part.token))
 }
 
 /// A host: starts a set of servers at each refresh, and forgets the set before.
@@ -160,7 +215,8 @@ fn start_server(part: &Part, wrapped: bool, serial: u32, deaf: bool) -> io::Resu
     let mut command = if wrapped {
         let mut run = Command::new(bare.get_program());
         run.args(["run", "--name", &format!("demo-{serial}")])
-            .args(["--grace", "300ms", "--term-grace", "300ms", "--"])
+            .args(["--grace", "300ms", "--term-grace", "300ms", "--state-dir"])
+            .args([state_dir(&part.token).as_os_str(), OsStr::new("--")])
             .arg(bare.get_program())
             .args(bare.get_args());
         run
@@ -287,46 +343,6 @@ impl Part {
     }
 }
 
-/// An actor's right to be there: the demo lives, and its own time is not over.
-struct Lease {
-    demo: OwnedFd,
-    until: Instant,
-}
-
-/// What ended a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Woke {
-    /// The demo or the actor's time is over.
-    Over,
-    /// The other descriptor has something, or hung up.
-    Other,
-    /// The time asked for has passed.
-    Late,
-}
-
-impl Lease {
-    fn take(demo: Identity) -> Option<Self> {
-        demo.open().map(|demo| Self {
-            demo,
-            until: Instant::now() + LIFETIME,
-        })
-    }
-
-    fn wait(&self, other: Option<BorrowedFd<'_>>, at_most: Duration) -> Woke {
-        let mut fds = vec![PollFd::new(&self.demo, PollFlags::IN)];
-        fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let left = self.until.saturating_duration_since(Instant::now());
-        poll_for(&mut fds, at_most.min(left));
-        if !fds[0].revents().is_empty() || Instant::now() >= self.until {
-            Woke::Over
-        } else if fds.get(1).is_some_and(|fd| !fd.revents().is_empty()) {
-            Woke::Other
-        } else {
-            Woke::Late
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -345,11 +361,23 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_with_its_time() {
-        let demo = Identity::mine().expect("this process is in /proc");
-        let mut lease = Lease::take(demo).expect("this process lives");
-        assert_eq!(lease.wait(None, Duration::ZERO), Woke::Late);
-        lease.until = Instant::now();
-        assert_eq!(lease.wait(None, LIFETIME), Woke::Over);
+    fn only_tokens_are_tokens() {
+        assert!(is_token(&new_token()));
+        assert!(is_token(&format!("{}/1-bare", new_token())));
+        for bad in [
+            "",
+            "/",
+            "lariat-demo-",
+            "../lariat-demo-0123456789abcdef",
+            "lariat-demo-../..",
+        ] {
+            assert!(!is_token(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn both_halves_share_the_state_directory_of_their_run() {
+        assert_eq!(state_dir("run/1-bare"), state_dir("run"));
+        assert_ne!(state_dir("run"), state_dir("walk"));
     }
 }

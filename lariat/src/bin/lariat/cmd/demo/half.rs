@@ -1,7 +1,7 @@
 //! One half of a scene: start the host, look on until some time after its end, note what was seen.
 //!
 //! Both halves are watched by the same code for the same time; the only difference is one word in
-//! the host's orders. All numbers are of server processes; what Lariat itself runs is counted apart.
+//! the host's orders. All numbers are of server processes; what Lariat itself runs is kept apart.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::actors::{self, Orders};
+use super::chart::Row;
 use super::identity::Identity;
 use super::look::{Eyes, Kind, Look, Tally};
-use super::screen::{Row, Screen, mib};
+use super::screen::{Screen, mib};
 use super::{pause, poll_for};
 
 /// The time between two looks; longer where a look itself takes long.

@@ -1,4 +1,4 @@
-//! Which process is meant: pid and start time together, as procfs tells them and an argv carries them.
+//! Which process is meant: pid and start time together, as procfs tells and an argv carries them.
 
 use std::fmt;
 use std::fs;

@@ -1,9 +1,9 @@
 //! Looking at the demo's processes in procfs, and ending them by identity.
 //!
-//! A process belongs to a scope of the demo if its argv carries the scope's random token and it runs
-//! this very executable; it is known by pid and start time. Wrappers (`lariat run` and its guardian)
-//! carry the token too, because the server's argv is part of theirs; they are kept apart, never
-//! hidden. This is an independent look: it uses nothing of what Lariat itself knows about its trees.
+//! A process belongs to the demo, or to one half of it, if its argv carries the random token of that
+//! and it runs this very executable; it is known by pid and start time. Wrappers (`lariat run` and
+//! its guardian) carry the token too, because the server's argv is part of theirs; they are kept
+//! apart, never hidden. The look is independent: it uses nothing that Lariat knows of its trees.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -26,8 +26,8 @@ const CLEANUP_PATIENCE: Duration = Duration::from_secs(6);
 /// What a process of the demo is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The host, which starts servers.
-    Host,
+    /// The host, which starts servers, and the janitor.
+    Stage,
     /// Any process of a server's tree: launcher, server, browser, daemon.
     Server,
     /// `lariat run` or its guardian.
@@ -103,6 +103,8 @@ pub(super) struct Cleanup {
 #[derive(Debug)]
 pub(super) struct Eyes {
     executable: (u64, u64),
+    /// The process that looks, which never counts or ends itself.
+    myself: u32,
 }
 
 impl Eyes {
@@ -111,10 +113,13 @@ impl Eyes {
         let executable = executable_of("self").ok_or_else(|| {
             io::Error::other("cannot read /proc, and everything here is counted there")
         })?;
-        Ok(Self { executable })
+        Ok(Self {
+            executable,
+            myself: std::process::id(),
+        })
     }
 
-    /// The measure of memory that this kernel gives: shared pages divided among their users, or not.
+    /// The measure of memory that this kernel gives: shared pages divided by their users, or not.
     pub(super) fn measure(&self) -> &'static str {
         if proportional("self").is_some() {
             "PSS"
@@ -131,12 +136,15 @@ impl Eyes {
             let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
                 continue;
             };
+            if pid.unsigned_abs() == self.myself {
+                continue;
+            }
             if let Some(seen) = self.examine(pid, token) {
                 found.insert(pid, seen);
             }
         }
-        // Between fork and exec a child still shows its parent's argv. It is no new process of the
-        // tree yet, and may share its parent's memory. A wrapper's guardian is such a fork for good.
+        // Between fork and exec a child still shows its parent's argv. It is no process of its own
+        // yet, and may share its parent's memory. A wrapper's guardian is such a fork for good.
         let in_flight = |seen: &Seen| {
             let parent = found.get(&seen.parent);
             seen.kind == Kind::Server && parent.is_some_and(|parent| parent.argv == seen.argv)
@@ -214,7 +222,7 @@ impl Eyes {
         }
         let stat = Stat::of(&name).ok()?;
         let kind = match words(&argv).get(1..3) {
-            Some(["__demo", "host"]) => Kind::Host,
+            Some(["__demo", "host" | "janitor"]) => Kind::Stage,
             Some(["__demo", _]) => Kind::Server,
             _ => Kind::Wrapper,
         };
@@ -242,7 +250,7 @@ impl Seen {
     fn role(&self) -> String {
         match self.kind {
             Kind::Wrapper => "lariat run".to_owned(),
-            Kind::Host | Kind::Server => words(&self.argv)
+            Kind::Stage | Kind::Server => words(&self.argv)
                 .get(2)
                 .map_or_else(String::new, |role| (*role).to_owned()),
         }

@@ -1,16 +1,18 @@
 //! What a person sees of the demo: rows redrawn in place on a terminal, plain lines anywhere else.
 //!
-//! There is no alternate screen and no hidden cursor: what was drawn last stays in the scrollback, and
-//! there is nothing to restore when the demo is interrupted. Each frame is one write, for the same
-//! reason. Colour follows `NO_COLOR`; lines are cut to the terminal's width, so none ever wraps.
+//! There is no alternate screen and no hidden cursor: what was drawn last stays in the scrollback,
+//! and there is nothing to restore when the demo is interrupted. Each frame is one write, for the
+//! same reason. Colour follows `NO_COLOR`; rows are cut to the terminal's width, so none wraps.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::iter;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use rustix::termios::tcgetwinsize;
+
+use super::chart::Row;
 
 /// Columns before the chart: an indent and the label.
 const LABEL: usize = 10;
@@ -33,60 +35,6 @@ const DIM: &str = "\x1b[2m";
 const RED: &str = "\x1b[31m";
 const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
-
-/// One half as it is drawn: a chart over time, a line of numbers and a line of words.
-#[derive(Clone, Debug)]
-pub(super) struct Row {
-    label: &'static str,
-    most: usize,
-    duration: Duration,
-    pub(super) samples: Vec<(Duration, usize)>,
-    pub(super) host_ended: Option<Duration>,
-    pub(super) headline: String,
-    pub(super) status: String,
-}
-
-impl Row {
-    /// A row for a half that shows at most `most` processes and takes about `duration`.
-    pub(super) fn new(label: &'static str, most: usize, duration: Duration) -> Self {
-        Self {
-            label,
-            most,
-            duration,
-            samples: Vec::new(),
-            host_ended: None,
-            headline: String::new(),
-            status: String::new(),
-        }
-    }
-
-    /// The column of a moment in a chart of `width` columns.
-    fn column(&self, at: Duration, width: usize) -> usize {
-        let part = at.as_secs_f64() / self.duration.as_secs_f64();
-        ((part * width as f64) as usize).min(width.saturating_sub(1))
-    }
-
-    /// The height of each column in sixteenths, as far as time has come.
-    ///
-    /// A column shows its largest sample, and a column without one shows what the last one ended with.
-    /// Anything alive has a height.
-    fn heights(&self, width: usize) -> Vec<usize> {
-        let mut heights: Vec<usize> = Vec::with_capacity(width);
-        let mut last = 0;
-        for (at, count) in &self.samples {
-            let column = self.column(*at, width);
-            let height = (count * 16).div_ceil(self.most.max(1)).min(16);
-            if heights.len() > column {
-                heights[column] = heights[column].max(height);
-            } else {
-                heights.resize(column, last);
-                heights.push(height);
-            }
-            last = height;
-        }
-        heights
-    }
-}
 
 /// What a row of a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +60,7 @@ pub(super) struct Screen {
 impl Screen {
     /// The screen on stdout, or on stderr when stdout is for a program.
     pub(super) fn open(on_stderr: bool) -> Self {
-        let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-        let capable = env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+        let capable = variable("TERM").is_some_and(|term| term != "dumb");
         let (out, terminal, width): (Box<dyn Write>, bool, fn() -> usize) = if on_stderr {
             (Box::new(io::stderr()), io::stderr().is_terminal(), || {
                 columns(io::stderr())
@@ -127,7 +74,7 @@ impl Screen {
         Self {
             out,
             live,
-            colour: live && !set("NO_COLOR"),
+            colour: live && variable("NO_COLOR").is_none(),
             levels: if speaks_utf8() { BLOCKS } else { ASCII },
             width,
             drawn: 0,
@@ -335,14 +282,13 @@ fn columns(terminal: impl AsFd) -> usize {
 
 /// Whether the locale can show blocks; none at all is taken as the UTF-8 that it mostly is.
 fn speaks_utf8() -> bool {
-    ["LC_ALL", "LC_CTYPE", "LANG"]
-        .iter()
-        .filter_map(env::var_os)
-        .find(|value| !value.is_empty())
-        .is_none_or(|value| {
-            let value = value.to_string_lossy().to_lowercase();
-            value.contains("utf-8") || value.contains("utf8")
-        })
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(variable);
+    locale.is_none_or(|locale| {
+        let locale = locale.to_string_lossy().to_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
 }
 
 /// Folds a line at spaces; what goes below keeps the indent.
@@ -363,6 +309,15 @@ fn fold(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// A variable that says what the terminal can show.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "about looks only; it is a person who starts the demo, not a host that strips it all"
+)]
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
 fn cut(text: &str, width: usize) -> &str {
     text.char_indices()
         .nth(width)
@@ -372,20 +327,6 @@ fn cut(text: &str, width: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_chart_keeps_peaks_and_fills_gaps() {
-        let mut row = Row::new("bare", 16, Duration::from_secs(4));
-        let at = Duration::from_millis;
-        row.samples = vec![
-            (at(0), 0),
-            (at(100), 16),
-            (at(200), 2),
-            (at(2100), 1),
-            (at(9000), 0),
-        ];
-        assert_eq!(row.heights(4), [16, 2, 1, 0]);
-    }
 
     #[test]
     fn memory_is_rounded_but_never_to_nothing() {

@@ -1,0 +1,135 @@
+//! Round trips and throughput: what a byte pays on its way.
+
+use std::io;
+use std::time::Instant;
+
+use crate::Options;
+use crate::peer::{Call, Peer, Workshop, Wrapper, token};
+use crate::report::{Report, median, quantile, ratio};
+
+const SMALL: (usize, usize) = (1 << 10, 10_000);
+const LARGE: (usize, usize) = (1 << 20, 50);
+
+/// One wrapper in the race and what was seen of it, round by round.
+struct Runner {
+    name: String,
+    peer: Peer,
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    small: Vec<f64>,
+    large: Vec<f64>,
+}
+
+pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -> io::Result<()> {
+    let mut wrappers = shop.wrappers();
+    // The bare server a second time shows how much of a ratio is noise.
+    wrappers.push(Wrapper {
+        name: "bare again".into(),
+        words: vec![],
+    });
+    let mut runners = Vec::new();
+    for wrapper in wrappers {
+        let mut peer = Peer::start(&shop.stub(&wrapper), &token("speed"))?;
+        peer.greet()
+            .map_err(|e| io::Error::other(format!("{}: {e}", wrapper.name)))?;
+        let (p50, p99, small, large) = (vec![], vec![], vec![], vec![]);
+        runners.push(Runner {
+            name: wrapper.name,
+            peer,
+            p50,
+            p99,
+            small,
+            large,
+        });
+    }
+    for round in 0..options.rounds {
+        // Nobody is always first.
+        let (count, first) = (runners.len(), round % runners.len());
+        for at in (first..count).chain(0..first) {
+            runners[at].round(options.pings)?;
+        }
+    }
+    tell(&runners, options, report);
+    Ok(())
+}
+
+impl Runner {
+    fn round(&mut self, pings: usize) -> io::Result<()> {
+        let mut call = Call::of(200);
+        for _ in 0..pings / 10 {
+            self.peer.ask(call.next())?;
+        }
+        let mut micros = Vec::with_capacity(pings);
+        for _ in 0..pings {
+            let line = call.next();
+            let began = Instant::now();
+            self.peer.ask(line)?;
+            micros.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+        self.p50.push(median(&micros));
+        self.p99.push(quantile(&micros, 0.99));
+        for ((length, count), found) in [(SMALL, &mut self.small), (LARGE, &mut self.large)] {
+            let time = self.peer.flood(&mut Call::of(length), count)?;
+            found.push(count as f64 / time.as_secs_f64());
+        }
+        Ok(())
+    }
+}
+
+fn tell(runners: &[Runner], options: &Options, report: &mut Report) {
+    let find = |name: &str| {
+        runners
+            .iter()
+            .find(|runner| runner.name == name)
+            .expect("it ran")
+    };
+    let (bare, floor) = (find("bare"), find("c-relay"));
+    let rows: Vec<_> = runners
+        .iter()
+        .map(|r| {
+            let p50 = [
+                median(&r.p50),
+                ratio(&r.p50, &bare.p50),
+                ratio(&r.p50, &floor.p50),
+            ];
+            let p99 = [median(&r.p99), ratio(&r.p99, &bare.p99)];
+            (r.name.clone(), [&p50[..], &p99].concat())
+        })
+        .collect();
+    let title = format!(
+        "round trip of a 200-byte tools/call, {} rounds of {} on {}",
+        options.rounds,
+        options.pings,
+        options
+            .cpu
+            .map_or("any CPU".into(), |cpu| format!("CPU {cpu}")),
+    );
+    report.table(
+        &title,
+        &["p50 µs", "× bare", "× c-relay", "p99 µs", "× bare p99"],
+        &rows,
+    );
+    let rows: Vec<_> = runners
+        .iter()
+        .map(|r| {
+            let small = [median(&r.small), ratio(&r.small, &bare.small)];
+            let large = [median(&r.large), ratio(&r.large, &bare.large)];
+            (r.name.clone(), [small, large].concat())
+        })
+        .collect();
+    let columns = ["1 KiB msg/s", "× bare", "1 MiB msg/s", "× bare 1 MiB"];
+    report.table("throughput, pipelined, both ways", &columns, &rows);
+    let (direct, relay) = (find("direct"), find("relay"));
+    report.bar(
+        "direct p50, × bare",
+        ratio(&direct.p50, &bare.p50),
+        1.02,
+        "",
+    );
+    report.bar(
+        "relay p50, × c-relay",
+        ratio(&relay.p50, &floor.p50),
+        1.15,
+        "",
+    );
+}
