@@ -15,8 +15,10 @@ use rustix::process::{Signal, WaitOptions};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// While killing, how soon to look again.
-const KILL_ROUND: Duration = Duration::from_millis(2);
+/// While killing, how soon to look again at first, and at most. Looking takes time that those who
+/// are dying need.
+const FIRST_ROUND: Duration = Duration::from_millis(2);
+const LAST_ROUND: Duration = Duration::from_millis(40);
 
 /// Where the tree stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +32,7 @@ enum Phase {
     /// SIGTERM was sent.
     Asked { until: Instant },
     /// Killing and looking until nobody is left or the time is up.
-    Killing { until: Instant },
+    Killing { until: Instant, next: Instant, round: Duration },
     /// Reported.
     Ended,
 }
@@ -125,7 +127,7 @@ impl Guard {
             Phase::Closing { until } | Phase::Lingering { until } | Phase::Asked { until } => {
                 Some(until)
             }
-            Phase::Killing { .. } => Some(Instant::now() + KILL_ROUND),
+            Phase::Killing { next, .. } => Some(next),
         }
     }
 
@@ -144,24 +146,15 @@ impl Guard {
         match ask {
             Ask::Closed => {
                 self.look();
-                self.phase = Phase::Closing {
-                    until: now + self.ladder.grace,
-                };
+                self.phase = Phase::Closing { until: now + self.ladder.grace };
             }
             Ask::Signal(libc::SIGTERM) | Ask::OwnerDied => self.terminate(now),
             Ask::Signal(number) => {
                 self.look();
                 self.signal_group(number);
-                self.phase = Phase::Closing {
-                    until: now + self.ladder.grace,
-                };
+                self.phase = Phase::Closing { until: now + self.ladder.grace };
             }
-            Ask::Kill => {
-                self.look();
-                self.phase = Phase::Killing {
-                    until: now + self.ladder.look,
-                };
-            }
+            Ask::Kill => self.begin_kill(now),
         }
     }
 
@@ -185,31 +178,25 @@ impl Guard {
         match self.phase {
             Phase::Running if self.has_left() => {
                 self.look();
-                self.phase = Phase::Lingering {
-                    until: now + self.ladder.linger,
-                };
+                self.phase = Phase::Lingering { until: now + self.ladder.linger };
             }
             Phase::Closing { until } if self.has_left() => {
                 self.look();
                 // A slow command must not buy its descendants more time than the ladder has.
-                self.phase = Phase::Lingering {
-                    until: until.min(now + self.ladder.linger),
-                };
+                self.phase = Phase::Lingering { until: until.min(now + self.ladder.linger) };
             }
             Phase::Closing { until } | Phase::Lingering { until } if now >= until => {
                 self.terminate(now);
             }
-            Phase::Asked { until } if now >= until => {
-                self.look();
-                self.phase = Phase::Killing {
-                    until: now + self.ladder.look,
-                };
-                self.kill();
-            }
+            Phase::Asked { until } if now >= until => self.begin_kill(now),
             // The command heeded the signal; those it never reached are asked now.
             Phase::Asked { .. } if self.has_left() => self.ask_everyone(),
-            Phase::Killing { until } if now >= until => return Some(self.finish()),
-            Phase::Killing { .. } => self.kill(),
+            Phase::Killing { until, .. } if now >= until => return Some(self.finish()),
+            Phase::Killing { until, next, round } if now >= next => {
+                self.kill();
+                let round = (round * 2).min(LAST_ROUND);
+                self.phase = Phase::Killing { until, next: Instant::now() + round, round };
+            }
             _ => {}
         }
         // The kill itself may have emptied it.
@@ -230,9 +217,7 @@ impl Guard {
         } else {
             self.signal_group(libc::SIGTERM);
         }
-        self.phase = Phase::Asked {
-            until: now + self.ladder.term_grace,
-        };
+        self.phase = Phase::Asked { until: now + self.ladder.term_grace };
     }
 
     fn ask_everyone(&mut self) {
@@ -267,6 +252,13 @@ impl Guard {
         }
     }
 
+    fn begin_kill(&mut self, now: Instant) {
+        self.settle(&self.members());
+        let until = now + self.ladder.look;
+        self.phase = Phase::Killing { until, next: now + FIRST_ROUND, round: FIRST_ROUND };
+        self.kill();
+    }
+
     /// One pass of the kill. What it misses the next pass finds.
     fn kill(&mut self) {
         if let Some(leaf) = &self.leaf {
@@ -277,8 +269,10 @@ impl Guard {
             crate::sys::signals::kill_namespace();
             return;
         }
-        let frozen = descent::freeze(|| self.members());
-        for member in frozen {
+        let me = rustix::process::getpid().as_raw_pid();
+        let mut found = descent::freeze(me, &self.strangers, |m| self.is_ours(m));
+        self.add_leaf_members(&mut found);
+        for member in found {
             self.census.entry(member).or_insert(false);
             if let Err(errno) = member.signal(Signal::KILL) {
                 self.refused.insert(member, errno);
@@ -290,20 +284,25 @@ impl Guard {
     fn members(&self) -> Vec<Member> {
         let me = rustix::process::getpid().as_raw_pid();
         let mut found = descent::below(me, &self.strangers);
-        if !self.strangers.is_empty() {
-            // Orphans of those strangers come to us as well; they do not carry the mark.
-            let foreign = |m: &Member| !self.mark.is_on(m.pid) && Some(*m) != self.leader;
-            found.retain(|m| !foreign(m));
-        }
-        if let Some(leaf) = &self.leaf {
-            let known: HashSet<Member> = found.iter().copied().collect();
-            found.extend(
-                leaf.members()
-                    .into_iter()
-                    .filter(|m| !known.contains(m) && m.pid != me),
-            );
-        }
+        found.retain(|m| self.is_ours(m));
+        self.add_leaf_members(&mut found);
         found
+    }
+
+    /// True for everyone below us, unless we had children before the tree: the orphans of those
+    /// come to us as well, and they do not carry the mark.
+    fn is_ours(&self, member: &Member) -> bool {
+        self.strangers.is_empty() || Some(*member) == self.leader || self.mark.is_on(member.pid)
+    }
+
+    /// Whoever is in the leaf and not below us: it was moved there, or its parent was elsewhere.
+    fn add_leaf_members(&self, found: &mut Vec<Member>) {
+        if let Some(leaf) = &self.leaf {
+            let me = rustix::process::getpid().as_raw_pid();
+            let known: HashSet<Member> = found.iter().copied().collect();
+            let others = leaf.members().into_iter();
+            found.extend(others.filter(|m| !known.contains(m) && m.pid != me));
+        }
     }
 
     /// Takes a census: notes who is new, and how those that have gone since the last one left.
@@ -374,11 +373,7 @@ impl Guard {
         if let Some(leaf) = &self.leaf {
             leaf.remove();
         }
-        let Counts {
-            left,
-            asked,
-            killed,
-        } = self.counts;
+        let Counts { left, asked, killed } = self.counts;
         Report {
             exit: self.exit,
             backend: self.backend,
@@ -399,10 +394,6 @@ impl Survivor {
             'D' => "in uninterruptible sleep; it ends when its I/O does".into(),
             other => format!("killed but still there (state {other})"),
         };
-        Survivor {
-            member,
-            name: procfs::name(member.pid),
-            why,
-        }
+        Survivor { member, name: procfs::name(member.pid), why }
     }
 }

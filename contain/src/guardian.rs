@@ -45,14 +45,7 @@ pub(crate) fn run(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> ! {
 }
 
 fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
-    let Birth {
-        control,
-        command,
-        options,
-        leaf,
-        namespace,
-        mask,
-    } = birth;
+    let Birth { control, command, options, leaf, namespace, mask } = birth;
     // Nothing but the socket ends this process; whoever signals all of ours means the holder.
     Mask::full().enforce();
     let _already_leader = rustix::process::setsid();
@@ -61,10 +54,7 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
     let _unarmed =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT));
     let fail = |stage, error: std::io::Error| -> ! {
-        say(
-            &control,
-            &Word::Failed(stage, error.raw_os_error().unwrap_or(0)).encode(),
-        );
+        say(&control, &Word::Failed(stage, error.raw_os_error().unwrap_or(0)).encode());
         launch::leave(125)
     };
     if let Some(user) = namespace {
@@ -121,10 +111,8 @@ fn start(
     let launched = match guard.leaf() {
         None => attempt(None, None),
         Some(leaf) => {
-            let born = leaf
-                .open()
-                .map_err(Failure::Fork)
-                .and_then(|d| attempt(Some(d.as_fd()), None));
+            let born =
+                leaf.open().map_err(Failure::Fork).and_then(|d| attempt(Some(d.as_fd()), None));
             match born {
                 // No CLONE_INTO_CGROUP (before Linux 5.7, or filtered): move in before exec.
                 Err(Failure::Fork(_)) => leaf
@@ -150,14 +138,10 @@ fn start(
             Ok(())
         }
         Err(Failure::Exec(e)) => Err(Word::NotExecuted(e.raw_os_error().unwrap_or(0))),
-        Err(Failure::Fork(e)) => Err(Word::Failed(
-            SpawnStage::Fork,
-            e.raw_os_error().unwrap_or(0),
-        )),
-        Err(Failure::Stdio(e)) => Err(Word::Failed(
-            SpawnStage::Stdio,
-            e.raw_os_error().unwrap_or(0),
-        )),
+        Err(Failure::Fork(e)) => Err(Word::Failed(SpawnStage::Fork, e.raw_os_error().unwrap_or(0))),
+        Err(Failure::Stdio(e)) => {
+            Err(Word::Failed(SpawnStage::Stdio, e.raw_os_error().unwrap_or(0)))
+        }
     }
 }
 
@@ -182,10 +166,7 @@ fn watch(guard: &mut Guard, control: &OwnedFd, signals: &Signals, options: &Opti
         // While the holder lives it reads what the tree writes to stderr; after that we do, so
         // that a server is not broken by a closed pipe while it cleans up.
         let drain_at = drain.filter(|_| !owner_lives).map(|d| push(&mut fds, d));
-        let deadline = [guard.deadline(), host_deadline]
-            .into_iter()
-            .flatten()
-            .min();
+        let deadline = [guard.deadline(), host_deadline].into_iter().flatten().min();
         wait(&mut fds, deadline);
         let ready = |at: Option<usize>| at.is_some_and(|i| !fds[i].revents().is_empty());
         let (host_died, drain_ready) = (ready(host_at), ready(drain_at));
@@ -258,10 +239,7 @@ fn push<'a>(fds: &mut Vec<PollFd<'a>>, fd: BorrowedFd<'a>) -> usize {
 pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Option<Instant>) {
     let timeout = deadline.map(|d| {
         let left = d.saturating_duration_since(Instant::now());
-        Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        }
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
     });
     // An interruption is a reason to look again, which every caller does.
     let _interrupted = poll(fds, timeout.as_ref());

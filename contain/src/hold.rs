@@ -111,10 +111,7 @@ impl Hold {
             Some(1) => {}
             Some(n) => return Err(Error::Threads(n)),
             None => {
-                return Err(Error::Spawn(
-                    SpawnStage::Proc,
-                    io::ErrorKind::NotFound.into(),
-                ));
+                return Err(Error::Spawn(SpawnStage::Proc, io::ErrorKind::NotFound.into()));
             }
         }
         let strangers = descent::below(me.pid, &[]);
@@ -133,10 +130,8 @@ impl Hold {
                 return Err(Error::Spawn(SpawnStage::Socket, e));
             }
         };
-        let copy = leaf
-            .as_ref()
-            .and_then(|_| options.leaf)
-            .and_then(|p| Leaf::existing(p, options.mark));
+        let copy =
+            leaf.as_ref().and_then(|_| options.leaf).and_then(|p| Leaf::existing(p, options.mark));
         let ids = pidns::Ids::current();
         let mut namespace = None;
         let mut side = Err(io::Error::from(io::ErrorKind::Unsupported));
@@ -152,10 +147,7 @@ impl Hold {
         } else {
             side = launch::fork(0, None);
         }
-        let options = Options {
-            backend,
-            ..*options
-        };
+        let options = Options { backend, ..*options };
         let guardian = match side {
             Ok(Side::Child) => {
                 drop(ours);
@@ -183,10 +175,7 @@ impl Hold {
         own.spare(strangers);
         let mut hold = Hold {
             control: Some(ours),
-            guardian: Member::of(guardian).unwrap_or(Member {
-                pid: guardian,
-                start: 0,
-            }),
+            guardian: Member::of(guardian).unwrap_or(Member { pid: guardian, start: 0 }),
             own: None,
             spare: Some(own),
             leader: None,

@@ -41,15 +41,8 @@ impl Brief {
             Choice::Auto => "auto",
             Choice::Named(backend) => backend.name(),
         };
-        let Ladder {
-            grace,
-            term_grace,
-            linger,
-            look,
-        } = self.ladder;
-        let times = [grace, term_grace, linger, look]
-            .map(|d| d.as_millis().to_string())
-            .join(",");
+        let Ladder { grace, term_grace, linger, look } = self.ladder;
+        let times = [grace, term_grace, linger, look].map(|d| d.as_millis().to_string()).join(",");
         format!("{backend}:{}:{times}", self.mark.number())
     }
 
@@ -60,22 +53,10 @@ impl Brief {
             name => Choice::Named(Backend::named(name)?),
         };
         let mark = Mark::from_number(parts.next()?.parse().ok()?)?;
-        let mut times = parts
-            .next()?
-            .split(',')
-            .map(|t| t.parse().ok().map(Duration::from_millis));
+        let mut times = parts.next()?.split(',').map(|t| t.parse().ok().map(Duration::from_millis));
         let mut time = || times.next().flatten();
-        let ladder = Ladder {
-            grace: time()?,
-            term_grace: time()?,
-            linger: time()?,
-            look: time()?,
-        };
-        Some(Brief {
-            choice,
-            mark,
-            ladder,
-        })
+        let ladder = Ladder { grace: time()?, term_grace: time()?, linger: time()?, look: time()? };
+        Some(Brief { choice, mark, ladder })
     }
 }
 
@@ -88,9 +69,7 @@ pub fn main_if_asked() {
     }
     let brief = args.next().and_then(|text| Brief::decode(text.to_str()?));
     let command: Vec<OsString> = args.skip(1).collect();
-    let (Some(brief), false) = (brief, command.is_empty()) else {
-        launch::leave(125)
-    };
+    let (Some(brief), false) = (brief, command.is_empty()) else { launch::leave(125) };
     // The owner waits for this process only; the holder itself must not become a zombie that the
     // owner has to remember.
     match launch::fork(0, None) {
@@ -207,11 +186,7 @@ mod tests {
     #[test]
     fn a_brief_survives_the_command_line() {
         for choice in [Choice::Auto, Choice::Named(Backend::Descent)] {
-            let brief = Brief {
-                choice,
-                mark: Mark::random().unwrap(),
-                ladder: Ladder::default(),
-            };
+            let brief = Brief { choice, mark: Mark::random().unwrap(), ladder: Ladder::default() };
             assert_eq!(Brief::decode(&brief.encode()), Some(brief));
         }
         for text in ["", "auto", "auto:1:2", "what:2305843009213693953:1,2,3,4"] {

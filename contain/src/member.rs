@@ -17,10 +17,7 @@ pub struct Member {
 impl Member {
     /// The process that has this pid now, if there is one.
     pub fn of(pid: i32) -> Option<Member> {
-        procfs::stat(pid).map(|s| Member {
-            pid,
-            start: s.start,
-        })
+        procfs::stat(pid).map(|s| Member { pid, start: s.start })
     }
 
     /// This process.

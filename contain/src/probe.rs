@@ -47,12 +47,7 @@ pub fn probe(choice: Choice, mark: Mark) -> Result<Machine, crate::Error> {
         (Choice::Auto, Err(why)) => (Backend::Descent, None, Some(why)),
         (Choice::Named(backend), _) => (backend, None, None),
     };
-    Ok(Machine {
-        backend,
-        leaf,
-        why_not_better,
-        guarantee: guarantee(backend),
-    })
+    Ok(Machine { backend, leaf, why_not_better, guarantee: guarantee(backend) })
 }
 
 fn guarantee(backend: Backend) -> &'static str {

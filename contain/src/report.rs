@@ -64,24 +64,13 @@ pub struct Report {
 impl Report {
     /// A report about nothing, for trees that never came to be.
     pub fn nothing(backend: Backend) -> Report {
-        Report {
-            exit: None,
-            backend,
-            seen: 0,
-            left: 0,
-            asked: 0,
-            killed: 0,
-            survivors: Vec::new(),
-        }
+        Report { exit: None, backend, seen: 0, left: 0, asked: 0, killed: 0, survivors: Vec::new() }
     }
 
     /// Splits into the proof of emptiness or the list of those that are left.
     pub fn verdict(self) -> Result<Emptied, Survivors> {
         if self.survivors.is_empty() {
-            Ok(Emptied {
-                report: self,
-                _observed: (),
-            })
+            Ok(Emptied { report: self, _observed: () })
         } else {
             Err(Survivors { report: self })
         }
@@ -126,11 +115,7 @@ impl Survivors {
 
 impl fmt::Display for Survivors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} processes of the tree are still alive",
-            self.report.survivors.len()
-        )
+        write!(f, "{} processes of the tree are still alive", self.report.survivors.len())
     }
 }
 

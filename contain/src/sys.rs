@@ -31,8 +31,6 @@ impl Backend {
 
     /// The backend with this name.
     pub fn named(name: &str) -> Option<Backend> {
-        [Backend::Cgroup, Backend::Descent, Backend::Pidns]
-            .into_iter()
-            .find(|b| b.name() == name)
+        [Backend::Cgroup, Backend::Descent, Backend::Pidns].into_iter().find(|b| b.name() == name)
     }
 }

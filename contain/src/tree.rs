@@ -66,22 +66,10 @@ impl Tree {
         let failed = |e| Error::Spawn(SpawnStage::Holder, e);
         let mark = Mark::random().map_err(failed)?;
         let (ours, theirs) = socket::pair().map_err(|e| Error::Spawn(SpawnStage::Socket, e))?;
-        let brief = Brief {
-            choice: spec.backend,
-            mark,
-            ladder: spec.ladder,
-        };
+        let brief = Brief { choice: spec.backend, mark, ladder: spec.ladder };
         let mut command = std::process::Command::new(&spec.holder);
-        command
-            .arg(VERB)
-            .arg(brief.encode())
-            .arg("--")
-            .arg(spec.program)
-            .args(spec.args);
-        command
-            .stdin(spec.stdin)
-            .stdout(spec.stdout)
-            .stderr(spec.stderr);
+        command.arg(VERB).arg(brief.encode()).arg("--").arg(spec.program).args(spec.args);
+        command.stdin(spec.stdin).stdout(spec.stdout).stderr(spec.stderr);
         if let Some(env) = spec.env {
             command.env_clear().envs(env);
         }
@@ -100,11 +88,7 @@ impl Tree {
                 } else {
                     libc::dup2(socket, SOCKET)
                 };
-                if placed < 0 {
-                    Err(io::Error::last_os_error())
-                } else {
-                    Ok(())
-                }
+                if placed < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
             });
         }
         let mut starter = command.spawn().map_err(failed)?;

@@ -99,10 +99,7 @@ impl Word {
         let mut next = || words.next();
         Some(match verb {
             "started" => {
-                let member = Member {
-                    pid: next()?.parse().ok()?,
-                    start: next()?.parse().ok()?,
-                };
+                let member = Member { pid: next()?.parse().ok()?, start: next()?.parse().ok()? };
                 Word::Started(member, Backend::named(next()?)?)
             }
             "not-executed" => Word::NotExecuted(next()?.parse().ok()?),

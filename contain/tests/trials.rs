@@ -20,10 +20,7 @@ fn main() {
     lariat_contain::main_if_asked();
     own_if_asked();
     let arguments = Arguments::from_args();
-    let tests = subjects()
-        .into_iter()
-        .flat_map(|(name, subject)| tests(&name, &subject))
-        .collect();
+    let tests = subjects().into_iter().flat_map(|(name, subject)| tests(&name, &subject)).collect();
     libtest_mimic::run(&arguments, tests).exit();
 }
 
@@ -36,11 +33,7 @@ fn subjects() -> Vec<(String, Subject)> {
             if (user.is_none() || backend == "cgroup") && !(user.is_none() && root) {
                 continue;
             }
-            let owner = [
-                program.clone().into(),
-                "__own".into(),
-                OsString::from(backend),
-            ];
+            let owner = [program.clone().into(), "__own".into(), OsString::from(backend)];
             let mut subject = Subject::owner(&program, owner);
             subject.guardian = true;
             subject.user = user.filter(|_| root);
@@ -56,25 +49,18 @@ fn tests(name: &str, subject: &Subject) -> Vec<Trial> {
     let mut tests = Vec::new();
     for (misbehaviour, death) in trials::list(subject) {
         let subject = subject.clone();
-        tests.push(Trial::test(
-            format!("{name}::{misbehaviour}::{death}"),
-            move || {
-                for &moment in Moment::ALL {
-                    let cell = Cell {
-                        misbehaviour,
-                        death,
-                        moment,
-                    };
-                    if cell.applies_to(&subject) {
-                        let verdict = trials::run(&cell, &subject);
-                        if !verdict.passed() {
-                            return Err(Failed::from(format!("{moment}: {verdict}")));
-                        }
+        tests.push(Trial::test(format!("{name}::{misbehaviour}::{death}"), move || {
+            for &moment in Moment::ALL {
+                let cell = Cell { misbehaviour, death, moment };
+                if cell.applies_to(&subject) {
+                    let verdict = trials::run(&cell, &subject);
+                    if !verdict.passed() {
+                        return Err(Failed::from(format!("{moment}: {verdict}")));
                     }
                 }
-                Ok(())
-            },
-        ));
+            }
+            Ok(())
+        }));
     }
     tests
 }
@@ -85,10 +71,7 @@ fn own_if_asked() {
     if args.next().is_none_or(|verb| verb != "__own") {
         return;
     }
-    let backend = args
-        .next()
-        .and_then(|b| Backend::named(b.to_str()?))
-        .map(Choice::Named);
+    let backend = args.next().and_then(|b| Backend::named(b.to_str()?)).map(Choice::Named);
     let mut server = args.skip_while(|word| word != "--").skip(1);
     // The writing end stays open to the last: nothing here may depend on end-of-file.
     let (stdin, _open) = std::io::pipe().expect("a pipe");
@@ -102,25 +85,15 @@ fn own_if_asked() {
         stdout: Stdio::null(),
         stderr: Stdio::null(),
         backend: backend.unwrap_or(Choice::Auto),
-        ladder: Ladder {
-            grace: RUNG,
-            term_grace: RUNG,
-            ..Ladder::default()
-        },
+        ladder: Ladder { grace: RUNG, term_grace: RUNG, ..Ladder::default() },
     };
     let mut tree = Some(Tree::spawn(spec).expect("the tree starts"));
     let mut out = std::io::stdout();
-    out.write_all(b"up\n")
-        .and_then(|()| out.flush())
-        .expect("the runner reads");
+    out.write_all(b"up\n").and_then(|()| out.flush()).expect("the runner reads");
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.as_str() {
             "close" => {
-                let emptied = tree
-                    .take()
-                    .expect("closed once")
-                    .close()
-                    .expect("nobody survives");
+                let emptied = tree.take().expect("closed once").close().expect("nobody survives");
                 assert!(emptied.report().survivors.is_empty());
             }
             "drop" => drop(tree.take()),

@@ -73,18 +73,10 @@ pub struct Place {
 impl Place {
     /// Here and now.
     pub fn here() -> Place {
-        let text = |path: &str| {
-            fs::read_to_string(path)
-                .unwrap_or_default()
-                .trim()
-                .to_string()
-        };
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
         let link = |path: &str| fs::read_link(path).unwrap_or_default();
         Place {
-            machine: rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .into_owned(),
+            machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             boot: text("/proc/sys/kernel/random/boot_id"),
             pid_namespace: link("/proc/self/ns/pid").to_string_lossy().into_owned(),
         }
@@ -142,21 +134,14 @@ impl Books {
             mark: opening.mark.number(),
             leaf: opening.machine.leaf.clone(),
             receipt: opening.receipt,
-            started_ms: started
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_millis() as u64,
+            started_ms: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
             place: Place::here(),
         };
         // Locked before it has its name, so nobody can take it for a crash.
         let draft = self.sessions().join(format!("{session}.new"));
         let path = self.sessions().join(format!("{session}.json"));
         let written = (|| {
-            let options = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .clone();
+            let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
             let mut file = options.open(&draft)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             file.write_all(&serde_json::to_vec(&page)?)?;
@@ -164,12 +149,7 @@ impl Books {
             Ok(file)
         })();
         match written {
-            Ok(file) => Ok(Entry {
-                file,
-                path,
-                page,
-                books: self.clone(),
-            }),
+            Ok(file) => Ok(Entry { file, path, page, books: self.clone() }),
             Err(e) => {
                 // Whatever of it exists holds no session.
                 let _absent = fs::remove_file(&draft);
@@ -251,19 +231,15 @@ impl Books {
 
 /// Lets a little time pass.
 fn pause(time: Duration) {
-    let timeout = rustix::time::Timespec {
-        tv_sec: 0,
-        tv_nsec: time.as_nanos() as i64,
-    };
+    let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: time.as_nanos() as i64 };
     // An interruption only shortens it.
     let _interrupted = rustix::event::poll(&mut [], Some(&timeout));
 }
 
 /// Removes a file that is too old to be in the making.
 fn discard_stale(path: &Path) {
-    let age = fs::metadata(path)
-        .and_then(|m| m.modified())
-        .map(|t| t.elapsed().unwrap_or_default());
+    let age =
+        fs::metadata(path).and_then(|m| m.modified()).map(|t| t.elapsed().unwrap_or_default());
     if age.is_ok_and(|age| age > STALE) {
         let _raced = fs::remove_file(path);
     }
@@ -298,11 +274,7 @@ impl Entry {
             #[serde(flatten)]
             fields: &'a T,
         }
-        let line = Line {
-            event,
-            time: crate::moment::rfc3339(SystemTime::now()),
-            fields,
-        };
+        let line = Line { event, time: crate::moment::rfc3339(SystemTime::now()), fields };
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
         Journal::open(&self.books.events(), EVENTS_LIMIT)?.append(&text)
@@ -313,13 +285,7 @@ impl Entry {
     pub fn settle(&self, reason: &Reason, report: Report) -> Receipt {
         let started = UNIX_EPOCH + Duration::from_millis(self.page.started_ms);
         let (session, server) = (self.page.session.clone(), self.page.server.clone());
-        let receipt = Receipt::new(
-            session,
-            server,
-            reason,
-            (started, SystemTime::now()),
-            &report,
-        );
+        let receipt = Receipt::new(session, server, reason, (started, SystemTime::now()), &report);
         if self.is_struck() {
             return receipt;
         }

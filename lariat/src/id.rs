@@ -36,9 +36,8 @@ pub struct ServerName(String);
 const LONGEST: usize = 80;
 
 /// Programs that only start another one, named by their first argument that is not an option.
-const LAUNCHERS: [&str; 10] = [
-    "npx", "uvx", "bunx", "pnpx", "node", "python", "python3", "uv", "npm", "deno",
-];
+const LAUNCHERS: [&str; 10] =
+    ["npx", "uvx", "bunx", "pnpx", "node", "python", "python3", "uv", "npm", "deno"];
 
 /// Words of launchers that come before the package.
 const LAUNCH_VERBS: [&str; 5] = ["exec", "run", "x", "tool", "dlx"];
@@ -64,11 +63,7 @@ impl ServerName {
                 named = part.split('@').next().unwrap_or(part).to_string();
             }
         }
-        ServerName(
-            clean(&named)
-                .or_else(|| clean(&base))
-                .unwrap_or_else(|| "server".into()),
-        )
+        ServerName(clean(&named).or_else(|| clean(&base)).unwrap_or_else(|| "server".into()))
     }
 
     /// The text form.
@@ -84,19 +79,12 @@ impl fmt::Display for ServerName {
 }
 
 fn last_part(text: &str) -> &str {
-    text.trim_end_matches('/')
-        .rsplit('/')
-        .next()
-        .unwrap_or(text)
+    text.trim_end_matches('/').rsplit('/').next().unwrap_or(text)
 }
 
 fn clean(name: &str) -> Option<String> {
     let fit = |c: char| {
-        if c.is_alphanumeric() || "-_.+".contains(c) {
-            c
-        } else {
-            '-'
-        }
+        if c.is_alphanumeric() || "-_.+".contains(c) { c } else { '-' }
     };
     let text: String = name.trim().chars().take(LONGEST).map(fit).collect();
     let text = text.trim_start_matches('.').to_string();
@@ -117,10 +105,7 @@ mod tests {
     fn a_launcher_is_named_by_what_it_launches() {
         let npx = "npx -y @modelcontextprotocol/server-everything@2.0.1 stdio";
         assert_eq!(derived(npx), "server-everything");
-        assert_eq!(
-            derived("uvx mcp-server-time --local-timezone UTC"),
-            "mcp-server-time"
-        );
+        assert_eq!(derived("uvx mcp-server-time --local-timezone UTC"), "mcp-server-time");
         assert_eq!(derived("/usr/bin/node /srv/my server/index.js"), "my");
         assert_eq!(derived("npm exec -- foo"), "foo");
         assert_eq!(derived("/opt/bin/github-mcp"), "github-mcp");
@@ -129,10 +114,7 @@ mod tests {
 
     #[test]
     fn a_name_cannot_leave_its_directory() {
-        assert_eq!(
-            ServerName::given("../../etc/passwd").unwrap().0,
-            "-..-etc-passwd"
-        );
+        assert_eq!(ServerName::given("../../etc/passwd").unwrap().0, "-..-etc-passwd");
         assert_eq!(ServerName::given(".."), None);
         assert_eq!(ServerName::given(" "), None);
         assert!(ServerName::given(&"x".repeat(500)).unwrap().0.len() <= LONGEST);

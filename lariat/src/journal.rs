@@ -19,16 +19,8 @@ pub struct Journal {
 impl Journal {
     /// Opens or makes the file, readable by its owner alone.
     pub fn open(path: &Path, limit: u64) -> io::Result<Journal> {
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path)?;
-        Ok(Journal {
-            path: path.into(),
-            limit,
-            file,
-        })
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        Ok(Journal { path: path.into(), limit, file })
     }
 
     /// Appends. The file may pass its limit by one write before it is rotated.
@@ -53,10 +45,7 @@ impl Journal {
 
 /// Makes a directory and its parents, the last ones for their owner alone.
 pub fn make_private_dir(path: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 #[cfg(test)]
@@ -76,15 +65,8 @@ mod tests {
         }
         let now = std::fs::metadata(&path).unwrap().len();
         let before = std::fs::metadata(dir.join("a.log.1")).unwrap().len();
-        assert!(
-            now <= 1010 && (1000..=1010).contains(&before),
-            "{now} {before}"
-        );
-        assert!(
-            std::fs::read_to_string(&path)
-                .unwrap()
-                .ends_with("two 0099\n")
-        );
+        assert!(now <= 1010 && (1000..=1010).contains(&before), "{now} {before}");
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("two 0099\n"));
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -75,20 +75,11 @@ pub fn probe(
         stdout: server_stdout,
         stderr: server_stderr,
     };
-    let around = Around {
-        signals: &signals,
-        host: None,
-        host_pidfd: None,
-        stderr: Some(stderr.as_fd()),
-    };
+    let around =
+        Around { signals: &signals, host: None, host_pidfd: None, stderr: Some(stderr.as_fd()) };
     let begun = Instant::now();
     let Running { hold, entry } = ground.start(command, &around)?;
-    let mut sight = Sight {
-        stderr: Some(&stderr),
-        words: Vec::new(),
-        tree: Vec::new(),
-        rss: 0,
-    };
+    let mut sight = Sight { stderr: Some(&stderr), words: Vec::new(), tree: Vec::new(), rss: 0 };
     let mut interrupted = None;
     let (offer, startup) = {
         let mut glance = || {
@@ -158,11 +149,7 @@ impl Sight<'_> {
                 rss: process::resident(pid)?,
             })
         };
-        let now: Vec<Process> = hold
-            .members()
-            .into_iter()
-            .filter_map(|m| process(m.pid))
-            .collect();
+        let now: Vec<Process> = hold.members().into_iter().filter_map(|m| process(m.pid)).collect();
         self.rss = self.rss.max(now.iter().map(|p| p.rss).sum());
         if now.len() >= self.tree.len() {
             self.tree = now;

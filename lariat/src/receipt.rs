@@ -113,10 +113,7 @@ impl Receipt {
             backend: report.backend.name().into(),
             started: moment::rfc3339(started),
             ended: moment::rfc3339(ended),
-            duration_ms: ended
-                .duration_since(started)
-                .unwrap_or_default()
-                .as_millis() as u64,
+            duration_ms: ended.duration_since(started).unwrap_or_default().as_millis() as u64,
             processes: Processes {
                 seen: report.seen,
                 left: report.left,

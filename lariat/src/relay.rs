@@ -87,11 +87,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     let ground = Ground::prepare(run.plan)?;
     let log = open_log(run.log_dir.unwrap_or_else(|| ground.books.logs()), &server)?;
     let streams = Streams::open(run.relayed).map_err(|e| Failure::Streams(e.into()))?;
-    let drain = Drain::new(
-        streams.stderr,
-        Outlet::new(io::stderr().as_fd()).ok(),
-        Some(log),
-    );
+    let drain = Drain::new(streams.stderr, Outlet::new(io::stderr().as_fd()).ok(), Some(log));
     let command = Command {
         program: run.program,
         args: run.args,
@@ -129,10 +125,7 @@ fn open_log(dir: PathBuf, server: &ServerName) -> Result<Journal, Failure> {
 /// The ends of the conversation that stay with us.
 enum Ends {
     /// The server has the host's own streams; these copies are only watched.
-    Direct {
-        stdin: Option<OwnedFd>,
-        stdout: Option<OwnedFd>,
-    },
+    Direct { stdin: Option<OwnedFd>, stdout: Option<OwnedFd> },
     /// Bytes pass through here.
     Relayed { up: Pump, down: Pump },
 }
@@ -173,13 +166,7 @@ impl Streams {
             up: Pump::new(stdin, Sink::Own(to_server)),
             down: Pump::new(from_server, Sink::Host(Outlet::new(stdout.as_fd())?)),
         };
-        Ok(Streams {
-            server_stdin,
-            server_stdout,
-            server_stderr,
-            stderr,
-            ends,
-        })
+        Ok(Streams { server_stdin, server_stdout, server_stderr, stderr, ends })
     }
 }
 
@@ -234,11 +221,7 @@ impl Wrapper<'_> {
             for (who, flags) in self.wait() {
                 self.handle(who, flags);
             }
-            if self
-                .host
-                .as_ref()
-                .is_some_and(|h| h.pidfd().is_none() && h.has_died())
-            {
+            if self.host.as_ref().is_some_and(|h| h.pidfd().is_none() && h.has_died()) {
                 self.host_died();
             }
         }
@@ -263,27 +246,15 @@ impl Wrapper<'_> {
         }
         slots.extend(self.hold.event_fd().map(|fd| (Who::Tree, readable(fd))));
         let host = self.host.as_ref();
-        slots.extend(
-            host.and_then(Host::pidfd)
-                .map(|fd| (Who::Host, readable(fd))),
-        );
+        slots.extend(host.and_then(Host::pidfd).map(|fd| (Who::Host, readable(fd))));
         slots.extend(self.drain.interest().map(|fd| (Who::Stderr, fd)));
         slots.extend(self.drain.host_interest().map(|fd| (Who::HostStderr, fd)));
         let (who, mut fds): (Vec<Who>, Vec<PollFd<'_>>) = slots.into_iter().unzip();
         let unwatched = host.is_some_and(|h| h.pidfd().is_none());
         let parent_check = unwatched.then(|| Instant::now() + PARENT_CHECK);
-        poll_until(
-            &mut fds,
-            [self.hold.deadline(), parent_check]
-                .into_iter()
-                .flatten()
-                .min(),
-        );
+        poll_until(&mut fds, [self.hold.deadline(), parent_check].into_iter().flatten().min());
         let flags = fds.iter().map(PollFd::revents);
-        who.into_iter()
-            .zip(flags)
-            .filter(|(_, f)| !f.is_empty())
-            .collect()
+        who.into_iter().zip(flags).filter(|(_, f)| !f.is_empty()).collect()
     }
 
     fn handle(&mut self, who: Who, flags: PollFlags) {
@@ -332,11 +303,7 @@ impl Wrapper<'_> {
                 self.had.push(signal);
                 self.end(
                     Reason::Signal(signal),
-                    if again {
-                        Ask::Kill
-                    } else {
-                        Ask::Signal(signal)
-                    },
+                    if again { Ask::Kill } else { Ask::Signal(signal) },
                 );
             }
             USR1 | USR2 | WINCH => self.hold.forward(signal),
@@ -346,10 +313,8 @@ impl Wrapper<'_> {
 
     fn host_died(&mut self) {
         self.host = None;
-        let same_moment = self
-            .cause
-            .as_ref()
-            .is_some_and(|(_, since)| since.elapsed() < SAME_MOMENT);
+        let same_moment =
+            self.cause.as_ref().is_some_and(|(_, since)| since.elapsed() < SAME_MOMENT);
         let by_hang_up = self
             .cause
             .as_ref()
@@ -389,10 +354,7 @@ impl Wrapper<'_> {
     }
 
     fn stdin_is_closed(&self) -> bool {
-        let Ends::Direct {
-            stdin: Some(stdin), ..
-        } = &self.ends
-        else {
+        let Ends::Direct { stdin: Some(stdin), .. } = &self.ends else {
             return false;
         };
         let mut fds = [PollFd::new(stdin, PollFlags::RDHUP)];
@@ -435,10 +397,7 @@ impl Wrapper<'_> {
 fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) {
     let timeout = deadline.map(|d| {
         let left = d.saturating_duration_since(Instant::now());
-        Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        }
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
     });
     // An interruption is a reason to look again, which the caller does.
     let _interrupted = poll(fds, timeout.as_ref());

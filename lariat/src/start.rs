@@ -80,22 +80,12 @@ impl Ground {
         books.sweep();
         let mark = Mark::random().map_err(Failure::Streams)?;
         let machine = contain::probe(plan.backend, mark).map_err(Failure::Start)?;
-        Ok(Ground {
-            plan,
-            mark,
-            machine,
-            books,
-        })
+        Ok(Ground { plan, mark, machine, books })
     }
 
     /// Writes the session down and starts the server.
     pub(crate) fn start(self, command: Command, around: &Around<'_>) -> Result<Running, Failure> {
-        let Ground {
-            plan,
-            mark,
-            machine,
-            books,
-        } = self;
+        let Ground { plan, mark, machine, books } = self;
         let opening = Opening {
             server: plan.server,
             mark,
@@ -103,14 +93,9 @@ impl Ground {
             host: around.host,
             receipt: plan.receipt.clone(),
         };
-        let entry = books
-            .note(opening)
-            .map_err(|e| Failure::State(plan.state_dir, e))?;
+        let entry = books.note(opening).map_err(|e| Failure::State(plan.state_dir, e))?;
         let abandon = |entry: &Entry, what: &str| {
-            entry.settle(
-                &Reason::Failed(what.into()),
-                Report::nothing(machine.backend),
-            );
+            entry.settle(&Reason::Failed(what.into()), Report::nothing(machine.backend));
         };
         if let Some(path) = plan.receipt {
             // Proves at the start that the receipt can be written at the end.

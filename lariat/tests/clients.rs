@@ -45,10 +45,7 @@ const LATEST: Duration = Duration::from_millis(2500);
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     if args.next().as_deref() == Some(OsStr::new("__tee")) {
-        let record = args
-            .next()
-            .map(PathBuf::from)
-            .expect("__tee RECORD command args…");
+        let record = args.next().map(PathBuf::from).expect("__tee RECORD command args…");
         return match tee(&record, args.collect()) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
@@ -65,30 +62,18 @@ fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for client in [Host::Inspector, Host::Python] {
         for server in [Server::Everything, Server::Time] {
-            let (name, home) = (
-                format!("{client:?}::{server:?}").to_lowercase(),
-                home.clone(),
-            );
-            let missing = home
-                .as_ref()
-                .err()
-                .cloned()
-                .or_else(|| client.missing(home.as_ref().ok()));
+            let (name, home) = (format!("{client:?}::{server:?}").to_lowercase(), home.clone());
+            let missing =
+                home.as_ref().err().cloned().or_else(|| client.missing(home.as_ref().ok()));
             if let Some(reason) = &missing {
                 eprintln!("skipped clients::{name}: {reason}");
             }
             let skip = missing.is_some();
-            let stage = Stage {
-                home: home.unwrap_or_default(),
-                client,
-                server,
-            };
+            let stage = Stage { home: home.unwrap_or_default(), client, server };
             let same = stage.clone();
             trials.extend([
-                Trial::test(format!("same_bytes::{name}"), move || {
-                    fact(same.same_bytes())
-                })
-                .with_ignored_flag(skip),
+                Trial::test(format!("same_bytes::{name}"), move || fact(same.same_bytes()))
+                    .with_ignored_flag(skip),
                 Trial::test(format!("client_sigkill::{name}"), move || {
                     fact(stage.client_sigkill())
                 })
@@ -104,19 +89,12 @@ fn fact(outcome: Result<(), Box<dyn Error>>) -> Result<(), Failed> {
 }
 
 /// The directory with the packages, or why there is none.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how ./test tells where the packages are"
-)]
+#[expect(clippy::disallowed_methods, reason = "how ./test tells where the packages are")]
 fn installed() -> Result<PathBuf, String> {
     let named =
         std::env::var_os("LARIAT_CLIENTS").ok_or("LARIAT_CLIENTS is not set (see ./test)")?;
     let home = PathBuf::from(named);
-    if home.is_dir() {
-        Ok(home)
-    } else {
-        Err(format!("{} is not a directory", home.display()))
-    }
+    if home.is_dir() { Ok(home) } else { Err(format!("{} is not a directory", home.display())) }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,16 +120,10 @@ impl Host {
     fn missing(self, home: Option<&PathBuf>) -> Option<String> {
         let needed: &[&str] = match self {
             Host::Inspector => &["node/node_modules/.bin/mcp-inspector", "py/bin/uvx"],
-            Host::Python => &[
-                "node/node_modules/.bin/mcp-server-everything",
-                "py/bin/python",
-            ],
+            Host::Python => &["node/node_modules/.bin/mcp-server-everything", "py/bin/python"],
         };
         let home = home?;
-        needed
-            .iter()
-            .find(|file| !home.join(file).exists())
-            .map(|file| format!("no {file}"))
+        needed.iter().find(|file| !home.join(file).exists()).map(|file| format!("no {file}"))
     }
 }
 
@@ -205,12 +177,9 @@ impl Stage {
     fn server(&self) -> Vec<String> {
         let uv = self.home.join("uv").display().to_string();
         let words: &[&str] = match self.server {
-            Server::Everything => &[
-                "npx",
-                "--offline",
-                "-y",
-                "@modelcontextprotocol/server-everything",
-            ],
+            Server::Everything => {
+                &["npx", "--offline", "-y", "@modelcontextprotocol/server-everything"]
+            }
             Server::Time => &["uvx", "--offline", "--cache-dir", &uv, "mcp-server-time"],
         };
         words.iter().map(ToString::to_string).collect()
@@ -251,11 +220,7 @@ impl Stage {
             }
             Host::Python => {
                 let mut command = Command::new(py.join("python"));
-                let verb = if matches!(mode, Mode::Hold) {
-                    "hold"
-                } else {
-                    "talk"
-                };
+                let verb = if matches!(mode, Mode::Hold) { "hold" } else { "talk" };
                 command.args([DRIVER, verb, token, "--"]).args(server);
                 command
             }
@@ -263,14 +228,10 @@ impl Stage {
         let mut path = vec![bin, py];
         path.extend(std::env::split_paths(&search_path()));
         // npx looks for the package in the project it stands in.
-        command.current_dir(node).env(
-            "PATH",
-            std::env::join_paths(path).map_err(io::Error::other)?,
-        );
         command
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0);
+            .current_dir(node)
+            .env("PATH", std::env::join_paths(path).map_err(io::Error::other)?);
+        command.stdin(Stdio::null()).stderr(Stdio::null()).process_group(0);
         Ok(command)
     }
 
@@ -280,28 +241,16 @@ impl Stage {
             Host::Inspector => self.server.questions(),
             Host::Python => vec![vec![]],
         };
-        let mut heard = Heard {
-            answers: vec![],
-            sent: vec![],
-            received: vec![],
-        };
+        let mut heard = Heard { answers: vec![], sent: vec![], received: vec![] };
         for question in &questions {
             let token = token();
             let room = Room::new(&token)?;
             let (outer, inner) = (room.0.join("outer"), room.0.join("inner"));
             let server = self.recorded(way, &room.0)?;
             let mut client = self.client(Mode::Ask(question), &token, &server)?;
-            let child = client
-                .stdout(File::create(room.0.join("answers"))?)
-                .spawn()?;
-            let ended = until(PATIENCE, child, |child| {
-                child.try_wait().map(|s| s.is_some())
-            })?;
-            let left = if way == Way::Bare {
-                vec![]
-            } else {
-                gone(&token, PROMISE)
-            };
+            let child = client.stdout(File::create(room.0.join("answers"))?).spawn()?;
+            let ended = until(PATIENCE, child, |child| child.try_wait().map(|s| s.is_some()))?;
+            let left = if way == Way::Bare { vec![] } else { gone(&token, PROMISE) };
             sweep(&token);
             if !ended {
                 return Err(format!("{way:?} {question:?}: the client did not leave").into());
@@ -311,16 +260,8 @@ impl Stage {
             }
             let (sent, received) = (read(&outer, "in")?, read(&outer, "out")?);
             if way != Way::Bare {
-                same(
-                    &format!("{way:?}: to the server"),
-                    &sent,
-                    &read(&inner, "in")?,
-                )?;
-                same(
-                    &format!("{way:?}: from the server"),
-                    &received,
-                    &read(&inner, "out")?,
-                )?;
+                same(&format!("{way:?}: to the server"), &sent, &read(&inner, "in")?)?;
+                same(&format!("{way:?}: from the server"), &received, &read(&inner, "out")?)?;
             }
             heard.answers.extend(fs::read(room.0.join("answers"))?);
             heard.sent.extend(sent);
@@ -337,21 +278,9 @@ impl Stage {
         }
         for way in [Way::Direct, Way::Relay] {
             let wrapped = self.conversation(way)?;
-            same(
-                &format!("{way:?}: the client's questions"),
-                &bare.sent,
-                &wrapped.sent,
-            )?;
-            same(
-                &format!("{way:?}: the server's answers"),
-                &bare.received,
-                &wrapped.received,
-            )?;
-            same(
-                &format!("{way:?}: what the client printed"),
-                &bare.answers,
-                &wrapped.answers,
-            )?;
+            same(&format!("{way:?}: the client's questions"), &bare.sent, &wrapped.sent)?;
+            same(&format!("{way:?}: the server's answers"), &bare.received, &wrapped.received)?;
+            same(&format!("{way:?}: what the client printed"), &bare.answers, &wrapped.answers)?;
         }
         Ok(())
     }
@@ -361,11 +290,7 @@ impl Stage {
         let mut dice = Dice(SEED ^ (self.client as u64) << 8 ^ self.server as u64);
         let mut most = 0;
         for kill in 0..KILLS {
-            let way = if kill % 2 == 0 {
-                Way::Direct
-            } else {
-                Way::Relay
-            };
+            let way = if kill % 2 == 0 { Way::Direct } else { Way::Relay };
             let (token, moment) = (token(), LATEST.mul_f64(dice.roll()));
             let room = Room::new(&token)?;
             let mut server = wrapper(way, &room.0);
@@ -412,10 +337,7 @@ fn wrapper(way: Way, room: &Path) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the client must find node, npx and uvx"
-)]
+#[expect(clippy::disallowed_methods, reason = "the client must find node, npx and uvx")]
 fn search_path() -> std::ffi::OsString {
     std::env::var_os("PATH").unwrap_or_default()
 }

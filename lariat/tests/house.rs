@@ -54,11 +54,7 @@ fn arrows_point_down() {
             continue;
         }
         let module = path.trim_end_matches(".rs").split('/').next().unwrap();
-        complaints.extend(
-            arrows(module, &text)
-                .into_iter()
-                .map(|what| format!("{path}: {what}")),
-        );
+        complaints.extend(arrows(module, &text).into_iter().map(|what| format!("{path}: {what}")));
     }
     assert_none(complaints);
 }
@@ -66,48 +62,23 @@ fn arrows_point_down() {
 #[test]
 fn an_upward_arrow_is_seen() {
     assert_eq!(arrows("books", "use crate::{held::Gone, id};"), [""; 0]);
-    assert_eq!(
-        arrows(
-            "relay",
-            "// crate::daemon is above\nuse crate::relay::pump;"
-        ),
-        [""; 0]
-    );
+    assert_eq!(arrows("relay", "// crate::daemon is above\nuse crate::relay::pump;"), [""; 0]);
     assert_eq!(arrows("id", "use crate::books::Books;").len(), 1);
     assert_eq!(arrows("held", "fn f() { crate::books::open() }").len(), 1);
-    assert_eq!(
-        arrows(
-            "mcp",
-            "use crate::{\n    id::{Id, X},\n    relay::{a, b},\n};"
-        )
-        .len(),
-        1
-    );
+    assert_eq!(arrows("mcp", "use crate::{\n    id::{Id, X},\n    relay::{a, b},\n};").len(), 1);
     assert_eq!(arrows("docker", "use super::super::held::Held;").len(), 1);
-    assert_eq!(
-        arrows("docker", "use crate::pods::Pod;").len(),
-        1,
-        "same line of the table"
-    );
-    assert_eq!(
-        arrows("id", "use crate::helpers::x;").len(),
-        1,
-        "not in the table"
-    );
+    assert_eq!(arrows("docker", "use crate::pods::Pod;").len(), 1, "same line of the table");
+    assert_eq!(arrows("id", "use crate::helpers::x;").len(), 1, "not in the table");
     assert_eq!(arrows("utils", "").len(), 1, "not in the table");
 }
 
 #[test]
 fn files_are_short() {
     let files = all_sources();
-    let mut complaints: Vec<_> = files
-        .iter()
-        .flat_map(|(path, text)| too_long(path, text))
-        .collect();
+    let mut complaints: Vec<_> =
+        files.iter().flat_map(|(path, text)| too_long(path, text)).collect();
     for (path, _) in MAY_BE_LONG {
-        let is_long = files
-            .iter()
-            .any(|(p, text)| p == path && text.lines().count() > LONGEST);
+        let is_long = files.iter().any(|(p, text)| p == path && text.lines().count() > LONGEST);
         if !is_long {
             complaints.push(format!("{path} needs no exception any more"));
         }
@@ -123,51 +94,29 @@ fn a_long_file_is_seen() {
 
 #[test]
 fn nothing_is_allowed_away() {
-    assert_none(
-        all_sources()
-            .iter()
-            .flat_map(|(path, text)| allowed(path, text))
-            .collect(),
-    );
+    assert_none(all_sources().iter().flat_map(|(path, text)| allowed(path, text)).collect());
 }
 
 #[test]
 fn an_allowed_lint_is_seen() {
-    let [outer, inner] = [
-        concat!("#", "[allow(dead_code)]"),
-        concat!("#!", "[allow(unused)]"),
-    ];
-    assert_eq!(
-        allowed("a.rs", &format!("{inner}\n\n{outer}\nfn f() {{}}\n")).len(),
-        2
-    );
-    assert_eq!(
-        allowed("a.rs", "#[expect(dead_code, reason = \"soon\")]").len(),
-        0
-    );
+    let [outer, inner] = [concat!("#", "[allow(dead_code)]"), concat!("#!", "[allow(unused)]")];
+    assert_eq!(allowed("a.rs", &format!("{inner}\n\n{outer}\nfn f() {{}}\n")).len(), 2);
+    assert_eq!(allowed("a.rs", "#[expect(dead_code, reason = \"soon\")]").len(), 0);
 }
 
 #[test]
 fn unsafe_stays_in_its_rooms() {
     let files = all_sources();
-    let outside = files
-        .iter()
-        .filter(|(path, _)| !UNSAFE_ROOMS.iter().any(|r| path.starts_with(r)));
-    assert_none(
-        outside
-            .flat_map(|(path, text)| unsafe_words(path, text))
-            .collect(),
-    );
+    let outside =
+        files.iter().filter(|(path, _)| !UNSAFE_ROOMS.iter().any(|r| path.starts_with(r)));
+    assert_none(outside.flat_map(|(path, text)| unsafe_words(path, text)).collect());
 }
 
 #[test]
 fn an_unsafe_word_is_seen() {
     let bad = format!("fn f() {{\n    {} {{ g() }}\n}}", concat!("un", "safe"));
     assert_eq!(unsafe_words("a.rs", &bad).len(), 1);
-    assert_eq!(
-        unsafe_words("a.rs", "#![forbid(unsafe_code)] // no unsafe here").len(),
-        0
-    );
+    assert_eq!(unsafe_words("a.rs", "#![forbid(unsafe_code)] // no unsafe here").len(), 0);
 }
 
 #[test]
@@ -212,10 +161,7 @@ fn a_forgotten_test_file_is_seen() {
 #[test]
 fn design_pages_say_what_is_not_covered() {
     let mut complaints = Vec::new();
-    for entry in fs::read_dir(workspace().join("docs/design"))
-        .into_iter()
-        .flatten()
-    {
+    for entry in fs::read_dir(workspace().join("docs/design")).into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|ext| ext == "md") {
             let text = fs::read_to_string(&path).unwrap();
@@ -229,10 +175,7 @@ fn design_pages_say_what_is_not_covered() {
 fn a_boastful_page_is_seen() {
     assert!(boastful("a.md", "# A\n\n## Not covered\n\n- this\n").is_none());
     assert!(boastful("a.md", "# A\n\n## Not covered\n\n- this\n\n## More\n\nx\n").is_some());
-    assert!(
-        boastful("a.md", "# A\n\n## Not covered\n\n").is_some(),
-        "an empty section"
-    );
+    assert!(boastful("a.md", "# A\n\n## Not covered\n\n").is_some(), "an empty section");
 }
 
 /// Every module that `text` names and that `module` may not know.
@@ -257,10 +200,7 @@ fn arrows(module: &str, text: &str) -> Vec<String> {
 /// a module's own children are called that way too.
 fn named(code: &str, rank: impl Fn(&str) -> Option<usize>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for (at, start) in code
-        .match_indices("crate::")
-        .chain(code.match_indices("super::"))
-    {
+    for (at, start) in code.match_indices("crate::").chain(code.match_indices("super::")) {
         let rest = &code[at + start.len()..];
         let firsts = match rest.strip_prefix('{') {
             Some(list) => members(list),
@@ -269,9 +209,7 @@ fn named(code: &str, rank: impl Fn(&str) -> Option<usize>) -> BTreeSet<String> {
         let counts = |name: &&str| !name.is_empty() && (start == "crate::" || rank(name).is_some());
         // Types and macros at the root are re-exports, not modules.
         let module = |name: &&str| name.starts_with(|c: char| c.is_ascii_lowercase());
-        let firsts = firsts
-            .into_iter()
-            .filter(|name| *name != "super" && *name != "self");
+        let firsts = firsts.into_iter().filter(|name| *name != "super" && *name != "self");
         names.extend(firsts.filter(counts).filter(module).map(str::to_owned));
     }
     names
@@ -305,9 +243,7 @@ fn word(text: &str) -> &str {
 
 /// The text without comments. Good enough for rules: a string with two slashes loses its end.
 fn code(text: &str) -> String {
-    text.lines()
-        .map(|line| line.split("//").next().unwrap().to_owned() + "\n")
-        .collect()
+    text.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect()
 }
 
 fn too_long(path: &str, text: &str) -> Option<String> {
@@ -323,9 +259,7 @@ fn allowed(path: &str, text: &str) -> Vec<String> {
         inside.is_some_and(|l| l.trim_start_matches('!').starts_with("[allow("))
     };
     let lines = text.lines().enumerate().filter(|(_, line)| is_allow(line));
-    lines
-        .map(|(n, _)| format!("{path}:{}: use #[expect(…, reason = …)]", n + 1))
-        .collect()
+    lines.map(|(n, _)| format!("{path}:{}: use #[expect(…, reason = …)]", n + 1)).collect()
 }
 
 fn unsafe_words(path: &str, text: &str) -> Vec<String> {
@@ -335,22 +269,14 @@ fn unsafe_words(path: &str, text: &str) -> Vec<String> {
             .any(|word| word == concat!("un", "safe"))
     };
     let lines = code.lines().enumerate().filter(|(_, line)| words(line));
-    lines
-        .map(|(n, _)| format!("{path}:{}: belongs in contain", n + 1))
-        .collect()
+    lines.map(|(n, _)| format!("{path}:{}: belongs in contain", n + 1)).collect()
 }
 
 fn over_budget(tree: &str, budget: usize) -> Option<String> {
-    let lines = tree
-        .lines()
-        .map(|line| line.trim_end_matches(" (*)").trim());
+    let lines = tree.lines().map(|line| line.trim_end_matches(" (*)").trim());
     let packages: BTreeSet<&str> = lines.filter(|line| !line.is_empty()).collect();
-    (packages.len() > budget).then(|| {
-        format!(
-            "{} packages, budget {budget}: {packages:#?}",
-            packages.len()
-        )
-    })
+    (packages.len() > budget)
+        .then(|| format!("{} packages, budget {budget}: {packages:#?}", packages.len()))
 }
 
 fn forgotten(path: &str, text: &str, manifest: &str, metadata: &str) -> Option<String> {
@@ -360,9 +286,7 @@ fn forgotten(path: &str, text: &str, manifest: &str, metadata: &str) -> Option<S
         packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
     let is_this = |target: &serde_json::Value| {
         target["kind"][0] == "test"
-            && target["src_path"]
-                .as_str()
-                .is_some_and(|p| p.ends_with(path))
+            && target["src_path"].as_str().is_some_and(|p| p.ends_with(path))
     };
     if !targets.any(is_this) {
         return Some(format!("{path} is no test target; it never runs"));
@@ -390,10 +314,7 @@ fn assert_none(complaints: Vec<String>) {
 }
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap()
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
 /// Every Rust file of the workspace, by its path from the root.
@@ -401,9 +322,7 @@ fn all_sources() -> Vec<(String, String)> {
     let rooms = ["contain", "lariat", "trials"];
     let of_room = |room: &str| {
         let files = sources(&workspace().join(room)).into_iter();
-        files
-            .map(|(path, text)| (format!("{room}/{path}"), text))
-            .collect::<Vec<_>>()
+        files.map(|(path, text)| (format!("{room}/{path}"), text)).collect::<Vec<_>>()
     };
     let files: Vec<_> = rooms.into_iter().flat_map(of_room).collect();
     assert!(files.len() > 10, "saw only {} files", files.len());
@@ -419,12 +338,7 @@ fn sources(root: &Path) -> Vec<(String, String)> {
             if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
                 waiting.push(path);
             } else if path.extension().is_some_and(|ext| ext == "rs") {
-                let name = path
-                    .strip_prefix(root)
-                    .unwrap()
-                    .to_str()
-                    .unwrap()
-                    .to_owned();
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
                 found.push((name, fs::read_to_string(&path).unwrap()));
             }
         }
@@ -435,16 +349,7 @@ fn sources(root: &Path) -> Vec<(String, String)> {
 
 fn cargo(args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO"));
-    let output = command
-        .args(args)
-        .arg("--offline")
-        .current_dir(workspace())
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output = command.args(args).arg("--offline").current_dir(workspace()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

@@ -63,26 +63,15 @@ fn columns() -> Vec<Column> {
                 wrap.push("--".into());
                 let mut subject = Subject::wrapped(&lariat, wrap);
                 subject.guardian = true;
-                subject.sweep = Some(
-                    [
-                        lariat.clone().into(),
-                        "run".into(),
-                        "--".into(),
-                        "true".into(),
-                    ]
-                    .into(),
-                );
+                subject.sweep =
+                    Some([lariat.clone().into(), "run".into(), "--".into(), "true".into()].into());
                 subject.user = (user == "user" && root).then_some(ORDINARY);
                 subject.patience = PATIENCE;
                 // The streams a host gives differ too: alternate, so that both are everywhere.
                 subject.socketpair = mode == "direct" && backend == "descent";
                 subject.drains_stderr = backend != "descent";
                 let main = (mode, user) == ("direct", "root") || backend == "descent";
-                columns.push(Column {
-                    name: format!("{mode}::{user}::{backend}"),
-                    subject,
-                    main,
-                });
+                columns.push(Column { name: format!("{mode}::{user}::{backend}"), subject, main });
             }
         }
     }
@@ -109,11 +98,7 @@ impl Column {
         let name = format!("{}::{misbehaviour}::{death}", self.name);
         Trial::test(name, move || {
             for &moment in Moment::ALL {
-                let cell = Cell {
-                    misbehaviour,
-                    death,
-                    moment,
-                };
+                let cell = Cell { misbehaviour, death, moment };
                 if !cell.applies_to(&subject) {
                     continue;
                 }
@@ -130,10 +115,7 @@ impl Column {
 /// A sample for a quick run: what escaped every peer, and each death at least twice.
 fn is_sample((misbehaviour, death): (Misbehaviour, Death)) -> bool {
     use Misbehaviour as M;
-    let escapes = matches!(
-        misbehaviour,
-        M::DoubleFork | M::EmptyEnvLeaderExits | M::Rabbit
-    );
+    let escapes = matches!(misbehaviour, M::DoubleFork | M::EmptyEnvLeaderExits | M::Rabbit);
     let telling = matches!(
         death,
         Death::SigkillWrapper | Death::SigkillHost | Death::SigkillBoth | Death::StdinEof

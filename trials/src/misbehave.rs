@@ -41,10 +41,7 @@ pub fn misbehave_if_asked() {
     if bystander::is_asked() {
         bystander::stand();
     }
-    let verb = args
-        .next()
-        .and_then(|verb| verb.into_string().ok())
-        .unwrap_or_default();
+    let verb = args.next().and_then(|verb| verb.into_string().ok()).unwrap_or_default();
     if verb == HOST {
         host::play();
     }
@@ -53,13 +50,7 @@ pub fn misbehave_if_asked() {
     let deadline = args.next().and_then(|ns| ns.to_str()?.parse().ok());
     let lifetime = u64::try_from(LIFETIME.as_nanos()).unwrap_or(u64::MAX);
     let deadline = deadline.unwrap_or_else(|| now_ns().saturating_add(lifetime));
-    let script = Script {
-        exe,
-        verb,
-        token,
-        roll,
-        deadline,
-    };
+    let script = Script { exe, verb, token, roll, deadline };
     script.arm();
     acts::play(&script);
     leave(2)
@@ -136,17 +127,10 @@ impl Script {
     fn argv(&self, verb: &str) -> Vec<CString> {
         let roll = self.roll.clone().unwrap_or_default().into_os_string();
         let deadline = OsString::from(self.deadline.to_string());
-        [
-            self.exe.clone(),
-            FLAG.into(),
-            verb.into(),
-            self.token.clone(),
-            roll,
-            deadline,
-        ]
-        .into_iter()
-        // An argument has come from the kernel as a C string and so has no zero byte.
-        .filter_map(|word| CString::new(word.into_vec()).ok())
-        .collect()
+        [self.exe.clone(), FLAG.into(), verb.into(), self.token.clone(), roll, deadline]
+            .into_iter()
+            // An argument has come from the kernel as a C string and so has no zero byte.
+            .filter_map(|word| CString::new(word.into_vec()).ok())
+            .collect()
     }
 }

@@ -162,19 +162,13 @@ impl Misbehaviour {
     /// Whether the leader exits before anybody asked, so that no handshake is ever answered.
     #[must_use]
     pub fn leader_exits(self) -> bool {
-        matches!(
-            self,
-            Self::DoubleForkLeaderExits | Self::EmptyEnvLeaderExits
-        )
+        matches!(self, Self::DoubleForkLeaderExits | Self::EmptyEnvLeaderExits)
     }
 
     /// Whether members hop from pid to pid, so that one look can miss them.
     #[must_use]
     pub fn hops(self) -> bool {
-        matches!(
-            self,
-            Self::Rabbit | Self::RabbitEmptyEnv | Self::ForksDuringKill
-        )
+        matches!(self, Self::Rabbit | Self::RabbitEmptyEnv | Self::ForksDuringKill)
     }
 }
 
@@ -289,12 +283,7 @@ impl Cell {
 /// Every pair of misbehaviour and death that applies to the subject.
 #[must_use]
 pub fn list(subject: &Subject) -> Vec<(Misbehaviour, Death)> {
-    let deaths = || {
-        Death::ALL
-            .iter()
-            .copied()
-            .filter(|death| death.applies_to(subject))
-    };
+    let deaths = || Death::ALL.iter().copied().filter(|death| death.applies_to(subject));
     Misbehaviour::ALL
         .iter()
         .flat_map(|&misbehaviour| deaths().map(move |death| (misbehaviour, death)))
@@ -307,11 +296,7 @@ pub fn cells(subject: &Subject) -> Vec<Cell> {
     list(subject)
         .into_iter()
         .flat_map(|(misbehaviour, death)| {
-            Moment::ALL.iter().map(move |&moment| Cell {
-                misbehaviour,
-                death,
-                moment,
-            })
+            Moment::ALL.iter().map(move |&moment| Cell { misbehaviour, death, moment })
         })
         .filter(|cell| cell.applies_to(subject))
         .collect()
@@ -346,11 +331,7 @@ mod tests {
     #[test]
     fn owners_are_closed_dropped_and_killed_but_not_spoken_to() {
         let owner = Subject::owner("x", ["x", "owner"]);
-        assert!(
-            cells(&owner)
-                .iter()
-                .all(|cell| cell.moment != Moment::InCall)
-        );
+        assert!(cells(&owner).iter().all(|cell| cell.moment != Moment::InCall));
         assert!(Death::Drop.applies_to(&owner));
         assert!(!Death::StdinEof.applies_to(&owner));
     }

@@ -36,10 +36,7 @@ const CALL: &str =
 pub fn run(cell: &Cell, subject: &Subject) -> Verdict {
     match Trial::set_up(cell, subject) {
         Ok(trial) => trial.play(),
-        Err(why) => Verdict {
-            hung: Some(why),
-            ..Verdict::default()
-        },
+        Err(why) => Verdict { hung: Some(why), ..Verdict::default() },
     }
 }
 
@@ -69,10 +66,7 @@ impl<'a> Trial<'a> {
         let mut apart = place.command(&server);
         apart.process_group(0);
         let mut bystanders = Vec::new();
-        let beside = [
-            (place.command(&server), "beside the runner"),
-            (apart, "in its own group"),
-        ];
+        let beside = [(place.command(&server), "beside the runner"), (apart, "in its own group")];
         for (command, position) in beside {
             let started = Bystander::start(command, position);
             bystanders.push(started.map_err(problem("starting a bystander"))?);
@@ -95,17 +89,7 @@ impl<'a> Trial<'a> {
         // An owner program has the server's command line, token included, among its arguments.
         witness.spare(stage.process);
         let (guardian, verdict) = (None, Verdict::default());
-        Ok(Self {
-            cell,
-            subject,
-            stage,
-            bystanders,
-            witness,
-            wrapper,
-            guardian,
-            verdict,
-            place,
-        })
+        Ok(Self { cell, subject, stage, bystanders, witness, wrapper, guardian, verdict, place })
     }
 
     fn play(mut self) -> Verdict {
@@ -132,8 +116,7 @@ impl<'a> Trial<'a> {
                 other => return Err(format!("the owner did not say up: {other:?}")),
             }
         } else if !self.cell.misbehaviour.leader_exits() {
-            self.shake_hands()
-                .map_err(|error| format!("handshake: {error}"))?;
+            self.shake_hands().map_err(|error| format!("handshake: {error}"))?;
         }
         self.wait_for_tree();
         if self.cell.moment == Moment::InCall {
@@ -178,12 +161,9 @@ impl<'a> Trial<'a> {
         if !built {
             let roll = place.roll();
             let (up, seen) = (roll.up, witness.seen());
-            let why = roll
-                .failed
-                .map_or_else(String::new, |why| format!("; {why}"));
-            self.verdict.unbuilt = Some(format!(
-                "{members} members expected, {up} reported, {seen} seen{why}"
-            ));
+            let why = roll.failed.map_or_else(String::new, |why| format!("; {why}"));
+            self.verdict.unbuilt =
+                Some(format!("{members} members expected, {up} reported, {seen} seen{why}"));
         }
     }
 
@@ -214,11 +194,7 @@ impl<'a> Trial<'a> {
         let (wrapper, guardian) = (self.wrapper, self.guardian);
         // A wrapper that has ended by itself, after its leader did, has no guardian to be killed.
         let ended = wrapper.is_some_and(|wrapper| !wrapper.is_alive());
-        let mut struck = Struck {
-            stage: &mut self.stage,
-            wrapper,
-            guardian,
-        };
+        let mut struck = Struck { stage: &mut self.stage, wrapper, guardian };
         let mut outcome = struck.strike(self.cell.death);
         if outcome.is_err() && ended && guardian.is_none() {
             outcome = Ok(());
@@ -245,10 +221,8 @@ impl<'a> Trial<'a> {
             self.verdict.gone_ms = u64::try_from(took).ok();
         } else {
             let left = self.witness.look();
-            let mut survivors: Vec<_> = left
-                .into_iter()
-                .map(|process| self.witness.describe(process))
-                .collect();
+            let mut survivors: Vec<_> =
+                left.into_iter().map(|process| self.witness.describe(process)).collect();
             if survivors.is_empty() {
                 survivors.push("somebody who hops from pid to pid".to_owned());
             }
@@ -263,15 +237,11 @@ impl<'a> Trial<'a> {
             if self.stage.is_well() {
                 self.verdict.wrapper_exit = self.stage.wrapper_exit(Duration::from_millis(100));
             } else {
-                self.verdict
-                    .harmed
-                    .push("the host was ended or stopped".to_owned());
+                self.verdict.harmed.push("the host was ended or stopped".to_owned());
             }
         }
         let witness = &self.witness;
-        if !until(Duration::from_millis(500), || {
-            witness.left_cgroups().is_empty()
-        }) {
+        if !until(Duration::from_millis(500), || witness.left_cgroups().is_empty()) {
             self.verdict.left_cgroups = witness.left_cgroups();
         }
         self.verdict.peak = witness.peak();
@@ -284,12 +254,8 @@ impl<'a> Trial<'a> {
         if !self.verdict.survivors.is_empty() {
             let beyond_us = self.witness.end_all();
             let witness = &self.witness;
-            let descriptions = beyond_us
-                .into_iter()
-                .map(|process| witness.describe(process));
-            self.verdict
-                .survivors
-                .extend(descriptions.map(|who| format!("unkillable: {who}")));
+            let descriptions = beyond_us.into_iter().map(|process| witness.describe(process));
+            self.verdict.survivors.extend(descriptions.map(|who| format!("unkillable: {who}")));
         }
         self.witness.remove_cgroups(&self.verdict.left_cgroups);
         for bystander in self.bystanders.drain(..) {

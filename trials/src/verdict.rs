@@ -55,11 +55,7 @@ impl fmt::Display for Verdict {
                 parts.push(format!("{what}: and {} more", who.len() - 10));
             }
         }
-        let notes = [
-            ("hung", &self.hung),
-            ("unbuilt", &self.unbuilt),
-            ("skipped", &self.skipped),
-        ];
+        let notes = [("hung", &self.hung), ("unbuilt", &self.unbuilt), ("skipped", &self.skipped)];
         for (what, why) in notes {
             parts.extend(why.iter().map(|why| format!("{what}: {why}")));
         }

@@ -17,10 +17,7 @@ use std::time::{Duration, Instant};
 ///
 /// The condition is looked at once more when the time is over, so that a machine that slept
 /// through the deadline is not mistaken for a failure.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is what others use instead of sleeping"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is what others use instead of sleeping")]
 pub fn until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + deadline;
     let mut pause = Duration::from_micros(200);
@@ -50,10 +47,7 @@ impl Process {
     /// The process that has this pid now, dead or alive, if there is one.
     #[must_use]
     pub fn now(pid: i32) -> Option<Self> {
-        Stat::of(pid).map(|stat| Self {
-            pid,
-            start: stat.start,
-        })
+        Stat::of(pid).map(|stat| Self { pid, start: stat.start })
     }
 
     /// What `/proc` says of it, if it still is the same process.
@@ -157,19 +151,9 @@ fn pidfd_signal(pidfd: &OwnedFd, signal: i32) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the descriptor is open for the whole call, and a null siginfo is allowed.
     let done = unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_send_signal,
-            pidfd.as_raw_fd(),
-            signal,
-            no_info,
-            0,
-        )
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, no_info, 0)
     };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -190,10 +174,7 @@ mod tests {
         let pid = i32::try_from(std::process::id()).expect("a pid");
         let me = Process::now(pid).expect("myself");
         assert!(me.is_alive());
-        let earlier = Process {
-            start: me.start - 1,
-            ..me
-        };
+        let earlier = Process { start: me.start - 1, ..me };
         assert!(!earlier.is_alive());
         assert!(earlier.signal(0).is_err());
         assert!(me.signal(0).is_ok());

@@ -14,11 +14,7 @@ use trials::{Cell, Death, Misbehaviour, Moment, Process, Subject, Verdict, run, 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_misbehave");
 
 fn play(subject: &Subject, misbehaviour: Misbehaviour, death: Death, moment: Moment) -> Verdict {
-    let cell = Cell {
-        misbehaviour,
-        death,
-        moment,
-    };
+    let cell = Cell { misbehaviour, death, moment };
     assert!(cell.applies_to(subject), "{} does not apply", cell.name());
     run(&cell, subject)
 }
@@ -69,21 +65,12 @@ fn without_a_wrapper_children_survive_and_are_cleaned_up() {
         let bare = Subject::bare(PROGRAM);
         let verdict = play(&bare, misbehaviour, Death::SigkillHost, Moment::Ready);
         assert!(!verdict.survivors.is_empty(), "{misbehaviour}: {verdict}");
-        assert!(
-            verdict.harmed.is_empty() && verdict.hung.is_none(),
-            "{misbehaviour}: {verdict}"
-        );
+        assert!(verdict.harmed.is_empty() && verdict.hung.is_none(), "{misbehaviour}: {verdict}");
         assert!(verdict.unbuilt.is_none(), "{misbehaviour}: {verdict}");
-        assert!(
-            !verdict.to_string().contains("unkillable"),
-            "{misbehaviour}: {verdict}"
-        );
+        assert!(!verdict.to_string().contains("unkillable"), "{misbehaviour}: {verdict}");
         for pid in pids(&verdict.survivors) {
             let gone = || Process::now(pid).is_none_or(|process| !process.is_alive());
-            assert!(
-                until(Duration::from_secs(2), gone),
-                "{misbehaviour} left {pid}: {verdict}"
-            );
+            assert!(until(Duration::from_secs(2), gone), "{misbehaviour} left {pid}: {verdict}");
         }
     }
 }
@@ -101,34 +88,16 @@ fn somebody_who_hops_from_pid_to_pid_is_not_missed() {
 #[test]
 fn whoever_is_born_on_sigterm_is_seen() {
     let bare = Subject::bare(PROGRAM);
-    let exits = play(
-        &bare,
-        Misbehaviour::TermForksAndExits,
-        Death::Sigterm,
-        Moment::InCall,
-    );
+    let exits = play(&bare, Misbehaviour::TermForksAndExits, Death::Sigterm, Moment::InCall);
     assert_eq!(exits.survivors.len(), 1, "{exits}");
-    let stays = play(
-        &bare,
-        Misbehaviour::TermForksAndStays,
-        Death::Sigterm,
-        Moment::Ready,
-    );
+    let stays = play(&bare, Misbehaviour::TermForksAndStays, Death::Sigterm, Moment::Ready);
     assert_eq!(stays.survivors.len(), 2, "{stays}");
 }
 
 #[test]
 fn a_host_that_does_not_read_stderr_hangs_a_server_that_writes_much() {
-    let deaf = Subject {
-        drains_stderr: false,
-        ..Subject::bare(PROGRAM)
-    };
-    let verdict = play(
-        &deaf,
-        Misbehaviour::FloodsStderr,
-        Death::SigkillGroup,
-        Moment::Ready,
-    );
+    let deaf = Subject { drains_stderr: false, ..Subject::bare(PROGRAM) };
+    let verdict = play(&deaf, Misbehaviour::FloodsStderr, Death::SigkillGroup, Moment::Ready);
     assert!(verdict.hung.is_some() && !verdict.passed(), "{verdict}");
     let verdict = play(&deaf, Misbehaviour::Polite, Death::StdinEof, Moment::Ready);
     assert!(verdict.passed(), "{verdict}");
@@ -137,12 +106,7 @@ fn a_host_that_does_not_read_stderr_hangs_a_server_that_writes_much() {
 #[test]
 fn a_wrapper_that_never_starts_the_server_proves_nothing() {
     let fake = r#"read line; echo '{"protocolVersion":1}'; cat >/dev/null"#;
-    let verdict = play(
-        &shell(fake),
-        Misbehaviour::SetsidChild,
-        Death::StdinEof,
-        Moment::Ready,
-    );
+    let verdict = play(&shell(fake), Misbehaviour::SetsidChild, Death::StdinEof, Moment::Ready);
     assert!(verdict.unbuilt.is_some() && !verdict.passed(), "{verdict}");
     assert!(verdict.survivors.is_empty(), "{verdict}");
 }
@@ -152,21 +116,13 @@ fn a_wrapper_that_never_starts_the_server_proves_nothing() {
 fn guesser(what: &str) -> Subject {
     let each = r#""$@"; for f in $(grep -ls "$4" /proc/[0-9]*/cmdline); do q=${f#/proc/}; q=${q%/cmdline}; [ $q = $$ ] || "#;
     let script = format!("{each} {{ {what}; }} 2>/dev/null; done; :");
-    Subject {
-        patience: Duration::from_secs(3),
-        ..shell(&script)
-    }
+    Subject { patience: Duration::from_secs(3), ..shell(&script) }
 }
 
 #[test]
 fn a_wrapper_that_goes_by_the_command_line_harms_bystanders() {
     let wrapper = guesser("kill -USR1 $q");
-    let verdict = play(
-        &wrapper,
-        Misbehaviour::Polite,
-        Death::StdinEof,
-        Moment::Ready,
-    );
+    let verdict = play(&wrapper, Misbehaviour::Polite, Death::StdinEof, Moment::Ready);
     assert_eq!(verdict.harmed.len(), 3, "{verdict}");
     assert!(verdict.harmed[0].contains("signal [10]"), "{verdict}");
     assert!(!verdict.passed());
@@ -175,37 +131,20 @@ fn a_wrapper_that_goes_by_the_command_line_harms_bystanders() {
 #[test]
 fn a_wrapper_that_stops_and_continues_a_bystander_is_caught() {
     let wrapper = guesser("kill -STOP $q && kill -CONT $q");
-    let verdict = play(
-        &wrapper,
-        Misbehaviour::Polite,
-        Death::StdinEof,
-        Moment::Ready,
-    );
+    let verdict = play(&wrapper, Misbehaviour::Polite, Death::StdinEof, Moment::Ready);
     assert_eq!(verdict.harmed.len(), 3, "{verdict}");
 }
 
 #[test]
 fn a_wrapper_that_kills_its_host_is_caught() {
     let rude = r#""$@"; kill -KILL $PPID"#;
-    let verdict = play(
-        &shell(rude),
-        Misbehaviour::Polite,
-        Death::StdinEof,
-        Moment::Ready,
-    );
-    assert_eq!(
-        verdict.harmed,
-        ["the host was ended or stopped"],
-        "{verdict}"
-    );
+    let verdict = play(&shell(rude), Misbehaviour::Polite, Death::StdinEof, Moment::Ready);
+    assert_eq!(verdict.harmed, ["the host was ended or stopped"], "{verdict}");
 }
 
 #[test]
 fn the_guardian_is_found_and_killed() {
-    let subject = Subject {
-        guardian: true,
-        ..shell(r#"( "$@"; : ); exit 3"#)
-    };
+    let subject = Subject { guardian: true, ..shell(r#"( "$@"; : ); exit 3"#) };
     let death = Death::SigkillGuardian;
     let verdict = play(&subject, Misbehaviour::Polite, death, Moment::Ready);
     assert!(verdict.hung.is_none(), "{verdict}");
@@ -218,31 +157,14 @@ fn the_guardian_is_found_and_killed() {
 fn the_sweep_is_run_when_both_are_killed() {
     let subject = Subject {
         guardian: true,
-        sweep: Some(vec![
-            "/bin/sh".into(),
-            "-c".into(),
-            "echo swept > \"$HOME/swept\"".into(),
-        ]),
+        sweep: Some(vec!["/bin/sh".into(), "-c".into(), "echo swept > \"$HOME/swept\"".into()]),
         ..shell(r#"( "$@"; : ); exit 3"#)
     };
-    let verdict = play(
-        &subject,
-        Misbehaviour::Polite,
-        Death::SigkillBoth,
-        Moment::Ready,
-    );
+    let verdict = play(&subject, Misbehaviour::Polite, Death::SigkillBoth, Moment::Ready);
     assert!(verdict.hung.is_none(), "{verdict}");
     assert_eq!(verdict.survivors.len(), 1, "{verdict}");
-    let missing = Subject {
-        sweep: Some(vec!["/nonexistent".into()]),
-        ..subject
-    };
-    let verdict = play(
-        &missing,
-        Misbehaviour::Polite,
-        Death::SigkillBoth,
-        Moment::Ready,
-    );
+    let missing = Subject { sweep: Some(vec!["/nonexistent".into()]), ..subject };
+    let verdict = play(&missing, Misbehaviour::Polite, Death::SigkillBoth, Moment::Ready);
     assert!(verdict.hung.is_some_and(|why| why.contains("sweep")));
 }
 
@@ -250,35 +172,21 @@ fn the_sweep_is_run_when_both_are_killed() {
 fn a_cgroup_left_behind_is_named_and_removed() {
     let mount = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mount = mount.lines().find(|line| line.contains(" - cgroup2 "));
-    let Some(mount) = mount
-        .and_then(|line| line.split(' ').nth(4))
-        .filter(|_| is_root())
-    else {
+    let Some(mount) = mount.and_then(|line| line.split(' ').nth(4)).filter(|_| is_root()) else {
         eprintln!("skipped: needs root and cgroup2");
         return;
     };
     let leaf = format!("{mount}/left-{}", std::process::id());
     let script = format!(r#"mkdir {leaf}; echo $$ > {leaf}/cgroup.procs; exec "$@""#);
-    let verdict = play(
-        &shell(&script),
-        Misbehaviour::Polite,
-        Death::StdinEof,
-        Moment::Ready,
-    );
+    let verdict = play(&shell(&script), Misbehaviour::Polite, Death::StdinEof, Moment::Ready);
     assert_eq!(verdict.left_cgroups.len(), 1, "{verdict}");
-    assert!(
-        verdict.survivors.is_empty() && !verdict.passed(),
-        "{verdict}"
-    );
+    assert!(verdict.survivors.is_empty() && !verdict.passed(), "{verdict}");
     assert!(!Path::new(&leaf).exists());
 }
 
 #[test]
 fn sockets_serve_as_well_as_pipes() {
-    let sockets = Subject {
-        socketpair: true,
-        ..Subject::bare(PROGRAM)
-    };
+    let sockets = Subject { socketpair: true, ..Subject::bare(PROGRAM) };
     for death in [Death::StdinEof, Death::HostClosesPipes, Death::SigkillHost] {
         let verdict = play(&sockets, Misbehaviour::Polite, death, Moment::InCall);
         assert!(verdict.passed(), "{death}: {verdict}");
@@ -292,23 +200,10 @@ fn another_user_can_be_played() {
         return;
     }
     let script = r#"test "$(id -u):$(id -G)" = 65534:65534 && test -O "$HOME" && exec "$@""#;
-    let nobody = Subject {
-        user: Some(65534),
-        ..shell(script)
-    };
-    let verdict = play(
-        &nobody,
-        Misbehaviour::Polite,
-        Death::StdinEof,
-        Moment::Ready,
-    );
+    let nobody = Subject { user: Some(65534), ..shell(script) };
+    let verdict = play(&nobody, Misbehaviour::Polite, Death::StdinEof, Moment::Ready);
     assert!(verdict.passed(), "{verdict}");
-    let verdict = play(
-        &nobody,
-        Misbehaviour::NonDumpable,
-        Death::Sigterm,
-        Moment::Ready,
-    );
+    let verdict = play(&nobody, Misbehaviour::NonDumpable, Death::Sigterm, Moment::Ready);
     assert_eq!(verdict.survivors.len(), 1, "{verdict}");
 }
 
@@ -323,16 +218,8 @@ fn a_program_out_of_that_users_reach_is_copied() {
     fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
     let hidden = closed.join("hidden");
     fs::copy(PROGRAM, &hidden).unwrap();
-    let nobody = Subject {
-        user: Some(65534),
-        ..Subject::bare(&hidden)
-    };
-    let verdict = play(
-        &nobody,
-        Misbehaviour::Polite,
-        Death::StdinEof,
-        Moment::Ready,
-    );
+    let nobody = Subject { user: Some(65534), ..Subject::bare(&hidden) };
+    let verdict = play(&nobody, Misbehaviour::Polite, Death::StdinEof, Moment::Ready);
     fs::remove_dir_all(&closed).unwrap();
     assert!(verdict.passed(), "{verdict}");
 }
@@ -344,19 +231,9 @@ fn owners_are_told_to_close() {
         patience: Duration::from_millis(500),
         ..Subject::owner(PROGRAM, ["/bin/sh", "-c", script, "sh"])
     };
-    let verdict = play(
-        &owner,
-        Misbehaviour::IgnoresEof,
-        Death::Close,
-        Moment::Ready,
-    );
+    let verdict = play(&owner, Misbehaviour::IgnoresEof, Death::Close, Moment::Ready);
     assert!(verdict.passed(), "{verdict}");
-    let verdict = play(
-        &owner,
-        Misbehaviour::IgnoresEof,
-        Death::SigkillHost,
-        Moment::Ready,
-    );
+    let verdict = play(&owner, Misbehaviour::IgnoresEof, Death::SigkillHost, Moment::Ready);
     assert_eq!(verdict.survivors.len(), 1, "{verdict}");
 }
 
@@ -365,18 +242,10 @@ fn cells_do_not_disturb_each_other() {
     let verdicts: Vec<Verdict> = thread::scope(|scope| {
         let one = || {
             let bare = Subject::bare(PROGRAM);
-            play(
-                &bare,
-                Misbehaviour::LeaderLeavesChild,
-                Death::SigkillGroup,
-                Moment::Ready,
-            )
+            play(&bare, Misbehaviour::LeaderLeavesChild, Death::SigkillGroup, Moment::Ready)
         };
         let running: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
-        running
-            .into_iter()
-            .map(|cell| cell.join().unwrap())
-            .collect()
+        running.into_iter().map(|cell| cell.join().unwrap()).collect()
     });
     for verdict in verdicts {
         assert!(verdict.passed(), "{verdict}");

@@ -25,36 +25,21 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
     // Start-up is not idling.
     pause(Duration::from_millis(500));
     let server = shop.stub.as_deref().unwrap_or_default();
-    let before: Vec<Spent> = watched
-        .iter()
-        .map(|(_, token, _)| spent(token, server))
-        .collect::<io::Result<_>>()?;
+    let before: Vec<Spent> =
+        watched.iter().map(|(_, token, _)| spent(token, server)).collect::<io::Result<_>>()?;
     pause(options.idle);
     let mut rows = Vec::new();
     for ((name, token, peer), before) in watched.iter().zip(before) {
         let after = spent(token, server)?;
         if after.processes == 0 {
-            return Err(io::Error::other(format!(
-                "{name} ({}) has left",
-                peer.pid()
-            )));
+            return Err(io::Error::other(format!("{name} ({}) has left", peer.pid())));
         }
         let (ticks, wakes) = (after.ticks - before.ticks, after.wakes - before.wakes);
-        rows.push((
-            name.clone(),
-            vec![after.processes as f64, after.private, ticks, wakes],
-        ));
+        rows.push((name.clone(), vec![after.processes as f64, after.private, ticks, wakes]));
     }
     let title = format!("wrapper and guardian together, idle for {:?}", options.idle);
-    report.table(
-        &title,
-        &["processes", "private kB", "CPU ticks", "wake-ups"],
-        &rows,
-    );
-    for (name, row) in rows
-        .iter()
-        .filter(|(name, _)| name == "direct" || name == "relay")
-    {
+    report.table(&title, &["processes", "private kB", "CPU ticks", "wake-ups"], &rows);
+    for (name, row) in rows.iter().filter(|(name, _)| name == "direct" || name == "relay") {
         report.bar(&format!("{name}: private memory"), row[1], MEMORY, "kB");
         report.bar(&format!("{name}: CPU ticks while idle"), row[2], 0.0, "");
     }
@@ -71,12 +56,7 @@ struct Spent {
 }
 
 fn spent(token: &str, server: &str) -> io::Result<Spent> {
-    let mut sum = Spent {
-        processes: 0,
-        private: 0.0,
-        ticks: 0.0,
-        wakes: 0.0,
-    };
+    let mut sum = Spent { processes: 0, private: 0.0, ticks: 0.0, wakes: 0.0 };
     for pid in holders(token) {
         let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
         if fs::read_link(format!("/proc/{pid}/exe"))?.as_os_str() == server {
@@ -86,18 +66,8 @@ fn spent(token: &str, server: &str) -> io::Result<Spent> {
         let private = field(&maps, "Private_Clean:") + field(&maps, "Private_Dirty:");
         // After the name, which may hold anything: state is field 3, utime 14, stime 15.
         let stat = file("stat")?;
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or("")
-            .split_whitespace()
-            .collect();
-        let tick = |n: usize| {
-            fields
-                .get(n - 3)
-                .and_then(|t| t.parse().ok())
-                .unwrap_or(f64::NAN)
-        };
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let tick = |n: usize| fields.get(n - 3).and_then(|t| t.parse().ok()).unwrap_or(f64::NAN);
         sum.processes += 1;
         sum.private += private * 1024.0 / 1000.0;
         sum.ticks += tick(14) + tick(15);
@@ -109,6 +79,5 @@ fn spent(token: &str, server: &str) -> io::Result<Spent> {
 /// The number after a name at the start of a line.
 fn field(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-        .unwrap_or(f64::NAN)
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(f64::NAN)
 }

@@ -16,8 +16,7 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
             let words = shop.stub(wrapper);
             let began = Instant::now();
             let mut peer = Peer::start(&words, &token("ends"))?;
-            peer.greet()
-                .map_err(|e| io::Error::other(format!("{}: {e}", wrapper.name)))?;
+            peer.greet().map_err(|e| io::Error::other(format!("{}: {e}", wrapper.name)))?;
             let start = began.elapsed();
             let end = peer.end()?;
             if round > 0 {
@@ -41,22 +40,10 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
         })
         .collect();
     let columns = ["start ms", "added", "end ms", "added at end"];
-    report.table(
-        "from spawn to the first answer; from closed input to exit",
-        &columns,
-        &rows,
-    );
-    for (name, row) in rows
-        .iter()
-        .filter(|(name, _)| name == "direct" || name == "relay")
-    {
+    report.table("from spawn to the first answer; from closed input to exit", &columns, &rows);
+    for (name, row) in rows.iter().filter(|(name, _)| name == "direct" || name == "relay") {
         report.bar(&format!("{name}: start-up added"), row[1], 5.0, "ms");
-        report.bar(
-            &format!("{name}: end of a polite server added"),
-            row[3],
-            10.0,
-            "ms",
-        );
+        report.bar(&format!("{name}: end of a polite server added"), row[3], 10.0, "ms");
     }
     Ok(())
 }

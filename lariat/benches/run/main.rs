@@ -78,9 +78,7 @@ fn bench(options: &Options) -> io::Result<()> {
             continue;
         }
         if needs_stub && shop.stub.is_none() {
-            report.skip(format!(
-                "{name}: no C compiler, so no server to measure with"
-            ));
+            report.skip(format!("{name}: no C compiler, so no server to measure with"));
             continue;
         }
         eprintln!("{name} …");
@@ -91,16 +89,10 @@ fn bench(options: &Options) -> io::Result<()> {
 }
 
 /// The binary to measure.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a bench is told what to compare by its environment"
-)]
+#[expect(clippy::disallowed_methods, reason = "a bench is told what to compare by its environment")]
 fn lariat() -> PathBuf {
     let named = std::env::var_os("LARIAT_BIN");
-    named
-        .as_deref()
-        .unwrap_or(OsStr::new(env!("CARGO_BIN_EXE_lariat")))
-        .into()
+    named.as_deref().unwrap_or(OsStr::new(env!("CARGO_BIN_EXE_lariat"))).into()
 }
 
 fn options(mut words: impl Iterator<Item = String>) -> io::Result<Options> {
@@ -115,11 +107,7 @@ fn options(mut words: impl Iterator<Item = String>) -> io::Result<Options> {
         cpu: Some(0),
     };
     while let Some(word) = words.next() {
-        let mut value = || {
-            words
-                .next()
-                .ok_or_else(|| io::Error::other(format!("{word} what?")))
-        };
+        let mut value = || words.next().ok_or_else(|| io::Error::other(format!("{word} what?")));
         match word.as_str() {
             // Cargo's own.
             "--bench" => {}
@@ -135,11 +123,7 @@ fn options(mut words: impl Iterator<Item = String>) -> io::Result<Options> {
             "--backend" => options.backend = value()?,
             "--cpu" => {
                 let cpu = value()?;
-                options.cpu = if cpu == "any" {
-                    None
-                } else {
-                    Some(number(&cpu)?)
-                };
+                options.cpu = if cpu == "any" { None } else { Some(number(&cpu)?) };
             }
             _ => return Err(io::Error::other(format!("unknown option {word}"))),
         }
@@ -148,6 +132,5 @@ fn options(mut words: impl Iterator<Item = String>) -> io::Result<Options> {
 }
 
 fn number<N: std::str::FromStr>(text: &str) -> io::Result<N> {
-    text.parse()
-        .map_err(|_| io::Error::other(format!("not a number: {text}")))
+    text.parse().map_err(|_| io::Error::other(format!("not a number: {text}")))
 }

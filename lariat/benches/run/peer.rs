@@ -63,11 +63,7 @@ impl Workshop {
     fn compile(&self, name: &str, source: &str) -> io::Result<String> {
         let (file, program) = (self.room.join(format!("{name}.c")), self.room.join(name));
         fs::write(&file, source)?;
-        let status = Command::new("cc")
-            .arg("-O2")
-            .arg("-o")
-            .args([&program, &file])
-            .status()?;
+        let status = Command::new("cc").arg("-O2").arg("-o").args([&program, &file]).status()?;
         if !status.success() {
             return Err(io::Error::other(format!("{name}.c: {status}")));
         }
@@ -86,10 +82,7 @@ impl Workshop {
 
     /// Everything to compare; the first is the bare server.
     pub(crate) fn wrappers(&self) -> Vec<Wrapper> {
-        let wrapper = |name: &str, words| Wrapper {
-            name: name.into(),
-            words,
-        };
+        let wrapper = |name: &str, words| Wrapper { name: name.into(), words };
         let mut all = vec![
             wrapper("bare", vec![]),
             wrapper("direct", self.lariat_run(&[])),
@@ -128,19 +121,10 @@ impl Peer {
     /// Starts the command; every process of it carries the token in its environment.
     pub(crate) fn start(words: &[String], token: &str) -> io::Result<Peer> {
         let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .env(MARK, token)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.args(&words[1..]).env(MARK, token).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::null()).spawn()?;
         let (to, from) = (child.stdin.take(), child.stdout.take().expect("piped"));
-        Ok(Peer {
-            child,
-            to,
-            from,
-            buffer: vec![0; 1 << 16],
-        })
+        Ok(Peer { child, to, from, buffer: vec![0; 1 << 16] })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -179,10 +163,7 @@ impl Peer {
                 if got == 0 {
                     return Err(io::Error::other("the server left"));
                 }
-                left -= self.buffer[..got]
-                    .iter()
-                    .filter(|byte| **byte == b'\n')
-                    .count();
+                left -= self.buffer[..got].iter().filter(|byte| **byte == b'\n').count();
             }
             sender.join().expect("the sender does not panic")?;
             Ok(began.elapsed())
@@ -225,10 +206,7 @@ impl Call {
     pub(crate) fn of(length: usize) -> Call {
         let rest = length - BEFORE.len() - 8 - BETWEEN.len() - AFTER.len();
         let line = format!("{BEFORE}{:08}{BETWEEN}{}{AFTER}", 0, "x".repeat(rest));
-        Call {
-            line: line.into(),
-            id: 10_000_000,
-        }
+        Call { line: line.into(), id: 10_000_000 }
     }
 
     pub(crate) fn next(&mut self) -> &[u8] {
@@ -253,9 +231,7 @@ pub(crate) fn token(what: &str) -> String {
 pub(crate) fn holders(token: &str) -> Vec<u32> {
     let holds = |file: &Path| {
         let bytes = fs::read(file).unwrap_or_default();
-        bytes
-            .windows(token.len())
-            .any(|part| part == token.as_bytes())
+        bytes.windows(token.len()).any(|part| part == token.as_bytes())
     };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
@@ -266,10 +242,7 @@ pub(crate) fn holders(token: &str) -> Vec<u32> {
         .collect()
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the only place that lets time pass"
-)]
+#[expect(clippy::disallowed_methods, reason = "the only place that lets time pass")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

@@ -23,24 +23,13 @@ struct Runner {
 pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -> io::Result<()> {
     let mut wrappers = shop.wrappers();
     // The bare server a second time shows how much of a ratio is noise.
-    wrappers.push(Wrapper {
-        name: "bare again".into(),
-        words: vec![],
-    });
+    wrappers.push(Wrapper { name: "bare again".into(), words: vec![] });
     let mut runners = Vec::new();
     for wrapper in wrappers {
         let mut peer = Peer::start(&shop.stub(&wrapper), &token("speed"))?;
-        peer.greet()
-            .map_err(|e| io::Error::other(format!("{}: {e}", wrapper.name)))?;
+        peer.greet().map_err(|e| io::Error::other(format!("{}: {e}", wrapper.name)))?;
         let (p50, p99, small, large) = (vec![], vec![], vec![], vec![]);
-        runners.push(Runner {
-            name: wrapper.name,
-            peer,
-            p50,
-            p99,
-            small,
-            large,
-        });
+        runners.push(Runner { name: wrapper.name, peer, p50, p99, small, large });
     }
     for round in 0..options.rounds {
         // Nobody is always first.
@@ -77,21 +66,12 @@ impl Runner {
 }
 
 fn tell(runners: &[Runner], options: &Options, report: &mut Report) {
-    let find = |name: &str| {
-        runners
-            .iter()
-            .find(|runner| runner.name == name)
-            .expect("it ran")
-    };
+    let find = |name: &str| runners.iter().find(|runner| runner.name == name).expect("it ran");
     let (bare, floor) = (find("bare"), find("c-relay"));
     let rows: Vec<_> = runners
         .iter()
         .map(|r| {
-            let p50 = [
-                median(&r.p50),
-                ratio(&r.p50, &bare.p50),
-                ratio(&r.p50, &floor.p50),
-            ];
+            let p50 = [median(&r.p50), ratio(&r.p50, &bare.p50), ratio(&r.p50, &floor.p50)];
             let p99 = [median(&r.p99), ratio(&r.p99, &bare.p99)];
             (r.name.clone(), [&p50[..], &p99].concat())
         })
@@ -100,15 +80,9 @@ fn tell(runners: &[Runner], options: &Options, report: &mut Report) {
         "round trip of a 200-byte tools/call, {} rounds of {} on {}",
         options.rounds,
         options.pings,
-        options
-            .cpu
-            .map_or("any CPU".into(), |cpu| format!("CPU {cpu}")),
+        options.cpu.map_or("any CPU".into(), |cpu| format!("CPU {cpu}")),
     );
-    report.table(
-        &title,
-        &["p50 µs", "× bare", "× c-relay", "p99 µs", "× bare p99"],
-        &rows,
-    );
+    report.table(&title, &["p50 µs", "× bare", "× c-relay", "p99 µs", "× bare p99"], &rows);
     let rows: Vec<_> = runners
         .iter()
         .map(|r| {
@@ -120,16 +94,6 @@ fn tell(runners: &[Runner], options: &Options, report: &mut Report) {
     let columns = ["1 KiB msg/s", "× bare", "1 MiB msg/s", "× bare 1 MiB"];
     report.table("throughput, pipelined, both ways", &columns, &rows);
     let (direct, relay) = (find("direct"), find("relay"));
-    report.bar(
-        "direct p50, × bare",
-        ratio(&direct.p50, &bare.p50),
-        1.02,
-        "",
-    );
-    report.bar(
-        "relay p50, × c-relay",
-        ratio(&relay.p50, &floor.p50),
-        1.15,
-        "",
-    );
+    report.bar("direct p50, × bare", ratio(&direct.p50, &bare.p50), 1.02, "");
+    report.bar("relay p50, × c-relay", ratio(&relay.p50, &floor.p50), 1.15, "");
 }

@@ -10,8 +10,9 @@ use crate::Options;
 use crate::peer::{Peer, Workshop, holders, pause, token};
 use crate::report::{Report, median};
 
-/// The waits of the ladder that this bench asks for. The linger has no option.
-const GRACE: u64 = 200;
+/// The waits of the ladder that this bench asks for. The linger has no option, so the grace is made
+/// equal to it: a tree whose leader leaves at once then waits as long whichever begins first.
+const GRACE: u64 = LINGER;
 const TERM_GRACE: u64 = 200;
 const LINGER: u64 = 250;
 
@@ -32,12 +33,7 @@ const CHILDREN: usize = 49;
 
 pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -> io::Result<()> {
     let rounds = options.rounds.min(5);
-    let graces = [
-        "--grace",
-        &format!("{GRACE}ms"),
-        "--term-grace",
-        &format!("{TERM_GRACE}ms"),
-    ];
+    let graces = ["--grace", &format!("{GRACE}ms"), "--term-grace", &format!("{TERM_GRACE}ms")];
     let lariat = shop.lariat_run(&graces);
     let mut rows = Vec::new();
     for (verb, members, waits) in TREES {
@@ -45,14 +41,10 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
         for _ in 0..rounds {
             let token = token(verb);
             let misbehave = [shop.lariat.as_str(), "__misbehave", verb, &token];
-            let words: Vec<String> = lariat
-                .iter()
-                .cloned()
-                .chain(misbehave.map(str::to_owned))
-                .collect();
+            let words: Vec<String> =
+                lariat.iter().cloned().chain(misbehave.map(str::to_owned)).collect();
             let mut peer = Peer::start(&words, &token)?;
-            peer.greet()
-                .map_err(|e| io::Error::other(format!("{verb}: {e}")))?;
+            peer.greet().map_err(|e| io::Error::other(format!("{verb}: {e}")))?;
             // Lariat's own two carry the token too.
             complete(&token, members + 2)?;
             took.push(peer.end()?.as_secs_f64() * 1e3);
@@ -61,9 +53,8 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
         rows.push(((*verb).to_owned(), row(*members, &took, *waits)));
     }
     if shop.stub.is_some() {
-        let took: Vec<f64> = (0..rounds)
-            .map(|_| killed(shop, &lariat))
-            .collect::<io::Result<_>>()?;
+        let took: Vec<f64> =
+            (0..rounds).map(|_| killed(shop, &lariat)).collect::<io::Result<_>>()?;
         let members = SERVERS * (CHILDREN + 1);
         rows.push(("4 wrappers killed".into(), row(members, &took, TERM_GRACE)));
     } else {
@@ -73,11 +64,7 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
     let title =
         format!("from closed input (or SIGKILL of the wrapper) to nobody left, {rounds} rounds");
     report.table(&title, &columns, &rows);
-    let after = |name: &str| {
-        rows.iter()
-            .find(|(row, _)| row == name)
-            .map(|(_, row)| row[3])
-    };
+    let after = |name: &str| rows.iter().find(|(row, _)| row == name).map(|(_, row)| row[3]);
     for name in [WIDE, "4 wrappers killed"] {
         if let Some(after) = after(name) {
             report.bar(&format!("{name}: gone after the waits"), after, 50.0, "ms");
@@ -87,12 +74,7 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
 }
 
 fn row(members: usize, took: &[f64], waits: u64) -> Vec<f64> {
-    vec![
-        members as f64,
-        median(took),
-        waits as f64,
-        median(took) - waits as f64,
-    ]
+    vec![members as f64, median(took), waits as f64, median(took) - waits as f64]
 }
 
 /// From SIGKILL of all wrappers to the end of the last process of their trees.
@@ -112,10 +94,7 @@ fn killed(shop: &Workshop, lariat: &[String]) -> io::Result<f64> {
     let everybody = complete(&token, SERVERS * (CHILDREN + 1 + 2))?;
     let mut held = Vec::new();
     for pid in everybody {
-        held.push(pidfd_open(
-            Pid::from_raw(pid as i32).expect("a pid"),
-            PidfdFlags::empty(),
-        )?);
+        held.push(pidfd_open(Pid::from_raw(pid as i32).expect("a pid"), PidfdFlags::empty())?);
     }
     let began = Instant::now();
     for peer in &mut peers {
@@ -150,8 +129,6 @@ fn complete(token: &str, members: usize) -> io::Result<Vec<u32>> {
 fn nobody(token: &str, what: &str) -> io::Result<()> {
     match holders(token).as_slice() {
         [] => Ok(()),
-        left => Err(io::Error::other(format!(
-            "{what}: still alive after the end: {left:?}"
-        ))),
+        left => Err(io::Error::other(format!("{what}: still alive after the end: {left:?}"))),
     }
 }

@@ -118,11 +118,7 @@ impl<'a> Client<'a> {
                 self.modern = true;
                 let answer = self.request("server/discover", json!({}))?;
                 let info = &answer["_meta"]["io.modelcontextprotocol/serverInfo"];
-                let info = if info.is_object() {
-                    info
-                } else {
-                    &answer["serverInfo"]
-                };
+                let info = if info.is_object() { info } else { &answer["serverInfo"] };
                 Ok(named(info, MODERN.into(), "modern"))
             }
             Err(other) => Err(other),
@@ -132,10 +128,7 @@ impl<'a> Client<'a> {
     /// Adds what the server has. A list it does not know is empty, not an error.
     pub fn list(&mut self, offer: &mut Offer) -> Result<(), Error> {
         let names = |items: Vec<Value>| {
-            items
-                .iter()
-                .filter_map(|t| Some(t["name"].as_str()?.to_string()))
-                .collect()
+            items.iter().filter_map(|t| Some(t["name"].as_str()?.to_string())).collect()
         };
         offer.tools = names(self.pages("tools/list", "tools")?);
         offer.resources = self.pages("resources/list", "resources")?.len();
@@ -185,10 +178,7 @@ impl<'a> Client<'a> {
             } else if ours && message.get("error").is_some() {
                 let error = &message["error"];
                 let code = error["code"].as_i64().unwrap_or(0);
-                let text = error["message"]
-                    .as_str()
-                    .unwrap_or("no message")
-                    .to_string();
+                let text = error["message"].as_str().unwrap_or("no message").to_string();
                 return Err(Error::Refused(method.into(), code, text));
             } else if ours {
                 return Ok(message["result"].take());
@@ -251,10 +241,7 @@ impl<'a> Client<'a> {
         if !(self.glance)() {
             return Err(Error::Interrupted);
         }
-        let glance = Timespec {
-            tv_sec: 0,
-            tv_nsec: GLANCE.as_nanos() as i64,
-        };
+        let glance = Timespec { tv_sec: 0, tv_nsec: GLANCE.as_nanos() as i64 };
         // An interruption is a reason to try again, which the callers do.
         let _interrupted = poll(&mut [PollFd::new(fd, flags)], Some(&glance));
         Ok(())
@@ -263,11 +250,5 @@ impl<'a> Client<'a> {
 
 fn named(info: &Value, protocol: String, era: &'static str) -> Offer {
     let text = |key: &str| info[key].as_str().map(str::to_string);
-    Offer {
-        name: text("name"),
-        version: text("version"),
-        protocol,
-        era,
-        ..Offer::default()
-    }
+    Offer { name: text("name"), version: text("version"), protocol, era, ..Offer::default() }
 }

@@ -19,18 +19,12 @@ impl Frames {
     /// Takes in what was read.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() > LONGEST {
-            Err(TooLong)
-        } else {
-            Ok(())
-        }
+        if self.buffer.len() > LONGEST { Err(TooLong) } else { Ok(()) }
     }
 
     /// The next whole line, without its end.
     pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
-        let at = self.buffer[self.searched..]
-            .iter()
-            .position(|b| *b == b'\n');
+        let at = self.buffer[self.searched..].iter().position(|b| *b == b'\n');
         let Some(at) = at.map(|at| at + self.searched) else {
             self.searched = self.buffer.len();
             return None;

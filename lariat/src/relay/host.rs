@@ -20,11 +20,7 @@ impl Host {
         let member = parent.and_then(|p| Member::of(p.as_raw_pid()));
         // If it died in between, the descriptor may be somebody else's: our parent has changed.
         let pidfd = pidfd.filter(|_| getppid() == parent);
-        Host {
-            parent,
-            member,
-            pidfd,
-        }
+        Host { parent, member, pidfd }
     }
 
     pub(crate) fn member(&self) -> Option<Member> {

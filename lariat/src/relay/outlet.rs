@@ -43,19 +43,13 @@ impl Outlet {
                 let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
                 match rustix::fs::open(path, flags, Mode::empty()) {
                     Ok(fd) => {
-                        return Ok(Outlet {
-                            fd,
-                            kind: Kind::Reopened,
-                        });
+                        return Ok(Outlet { fd, kind: Kind::Reopened });
                     }
                     Err(_) => Kind::Careful,
                 }
             }
         };
-        Ok(Outlet {
-            fd: rustix::io::fcntl_dupfd_cloexec(stream, 3)?,
-            kind,
-        })
+        Ok(Outlet { fd: rustix::io::fcntl_dupfd_cloexec(stream, 3)?, kind })
     }
 
     /// Writes what fits. `AGAIN` means nothing does; poll for readiness and come back.
@@ -79,10 +73,7 @@ impl Outlet {
     fn is_ready(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
-        let now = rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0)
     }
 }

@@ -41,13 +41,7 @@ pub(crate) struct Pump {
 impl Pump {
     pub(crate) fn new(source: OwnedFd, sink: Sink) -> Pump {
         let buffer = vec![0; BUFFER].into_boxed_slice();
-        Pump {
-            source: Some(source),
-            sink: Some(sink),
-            buffer,
-            start: 0,
-            end: 0,
-        }
+        Pump { source: Some(source), sink: Some(sink), buffer, start: 0, end: 0 }
     }
 
     pub(crate) fn flow(&self) -> Flow {

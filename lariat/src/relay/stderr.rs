@@ -26,13 +26,7 @@ pub(crate) struct Drain {
 impl Drain {
     /// `source` is non-blocking. Without a host stream or a log the bytes are still taken.
     pub(crate) fn new(source: OwnedFd, host: Option<Outlet>, log: Option<Journal>) -> Drain {
-        Drain {
-            source: Some(source),
-            host,
-            log,
-            backlog: Vec::new(),
-            dropped: 0,
-        }
+        Drain { source: Some(source), host, log, backlog: Vec::new(), dropped: 0 }
     }
 
     /// The reading end, for whoever drains after us.
@@ -47,10 +41,7 @@ impl Drain {
     /// Room at the host, while something waits for it.
     pub(crate) fn host_interest(&self) -> Option<PollFd<'_>> {
         let waiting = !self.backlog.is_empty();
-        self.host
-            .as_ref()
-            .filter(|_| waiting)
-            .map(|h| PollFd::new(h, PollFlags::OUT))
+        self.host.as_ref().filter(|_| waiting).map(|h| PollFd::new(h, PollFlags::OUT))
     }
 
     /// Takes what is there; true if there may be more.

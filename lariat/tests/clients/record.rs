@@ -35,24 +35,15 @@ pub(crate) fn read(record: &Path, direction: &str) -> io::Result<Vec<u8>> {
 /// Runs a command and writes down what passes, in files next to each other.
 pub(crate) fn tee(record: &Path, words: Vec<OsString>) -> io::Result<u8> {
     let (program, args) = words.split_first().expect("a command");
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let (mut to, from) = (
-        child.stdin.take().expect("piped"),
-        child.stdout.take().expect("piped"),
-    );
+    let mut child =
+        Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let (mut to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
     let mut asked = File::create(record.with_extension("in"))?;
     let told = File::create(record.with_extension("out"))?;
     thread::spawn(move || copy(io::stdin(), &mut to, &mut asked));
     copy(from, &mut io::stdout(), &mut { told })?;
     let status = child.wait()?;
-    Ok(status
-        .code()
-        .or(status.signal().map(|n| 128 + n))
-        .map_or(1, |code| code as u8))
+    Ok(status.code().or(status.signal().map(|n| 128 + n)).map_or(1, |code| code as u8))
 }
 
 /// Each piece goes into the record first, so that what arrived is never missing there.

@@ -10,11 +10,7 @@ use super::PROMISE;
 
 /// Every process whose arguments or environment hold the token.
 pub(crate) fn holders(token: &str) -> Vec<(u32, String)> {
-    let holds = |bytes: &[u8]| {
-        bytes
-            .windows(token.len())
-            .any(|part| part == token.as_bytes())
-    };
+    let holds = |bytes: &[u8]| bytes.windows(token.len()).any(|part| part == token.as_bytes());
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid| *pid != std::process::id())
@@ -49,9 +45,7 @@ pub(crate) fn sweep(token: &str) {
         // Held first, then looked at again: a number may belong to somebody else by now. One that
         // left by itself meanwhile is what we want.
         if let Ok(held) = pidfd_open(pid, PidfdFlags::empty())
-            && holders(token)
-                .iter()
-                .any(|(other, _)| *other as i32 == pid.as_raw_pid())
+            && holders(token).iter().any(|(other, _)| *other as i32 == pid.as_raw_pid())
         {
             pidfd_send_signal(&held, Signal::KILL).ok();
         }
@@ -77,10 +71,7 @@ pub(crate) fn until(
     Ok(true)
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the only place that lets time pass"
-)]
+#[expect(clippy::disallowed_methods, reason = "the only place that lets time pass")]
 pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }
@@ -93,9 +84,5 @@ pub(crate) fn token() -> String {
             file.read_exact(&mut bytes).map(|()| bytes)
         })
         .expect("random bytes");
-    bytes
-        .iter()
-        .fold("lariat-clients-".to_owned(), |word, byte| {
-            format!("{word}{byte:02x}")
-        })
+    bytes.iter().fold("lariat-clients-".to_owned(), |word, byte| format!("{word}{byte:02x}"))
 }

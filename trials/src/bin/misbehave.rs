@@ -16,19 +16,14 @@ fn main() -> io::Result<ExitCode> {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     let mut parts = arguments.splitn(2, |word| word == "--");
     let filter = parts.next().and_then(|words| words.first());
-    let filter = filter
-        .map(|word| word.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let filter = filter.map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let program = env::current_exe()?;
     let subject = match parts.next() {
         Some(wrap) => Subject::wrapped(program, wrap),
         None => Subject::bare(program),
     };
     let mut failed = false;
-    for cell in cells(&subject)
-        .into_iter()
-        .filter(|cell| cell.name().contains(&filter))
-    {
+    for cell in cells(&subject).into_iter().filter(|cell| cell.name().contains(&filter)) {
         let began = Instant::now();
         let verdict = run(&cell, &subject);
         failed |= !verdict.passed();
@@ -36,9 +31,5 @@ fn main() -> io::Result<ExitCode> {
         let (name, took) = (cell.name(), began.elapsed().as_millis());
         writeln!(io::stdout(), "{word} {name} [{took} ms] {verdict}")?;
     }
-    Ok(if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -103,9 +103,7 @@ fn misbehave(script: &Script, misbehaviour: Misbehaviour) -> ! {
         Misbehaviour::Namespaces => namespaces(script),
         Misbehaviour::Rabbit => rabbits(script),
         Misbehaviour::RabbitEmptyEnv => {
-            reap(started(script, || {
-                without_environment(script, role::RABBITS)
-            }));
+            reap(started(script, || without_environment(script, role::RABBITS)));
         }
         Misbehaviour::WideTree => wide_tree(script),
         Misbehaviour::ForksDuringKill => {
@@ -244,9 +242,8 @@ fn execute_again(script: &Script) -> ! {
 fn become_shell(script: &Script) -> ! {
     script.up();
     // Not the last command of the script, so that no shell replaces itself by it.
-    let mut argv: Vec<CString> = [c"sh", c"-c", c"\"$@\"; exit $?", c"sh"]
-        .map(CStr::to_owned)
-        .to_vec();
+    let mut argv: Vec<CString> =
+        [c"sh", c"-c", c"\"$@\"; exit $?", c"sh"].map(CStr::to_owned).to_vec();
     argv.extend(script.argv(role::LAUNCHER));
     let error = execute(c"/bin/sh", &argv, true);
     script.note(&format!("failed exec: {error}"));
@@ -266,9 +263,7 @@ fn launch(script: &Script) -> ! {
 
 /// Pumps bytes between the host and a leaf, and never lets the leaf see the end of input.
 fn middleman(script: &Script) -> ! {
-    let (Ok((leaf_in, to_leaf)), Ok((from_leaf, leaf_out))) = (pipe(), pipe()) else {
-        leave(1)
-    };
+    let (Ok((leaf_in, to_leaf)), Ok((from_leaf, leaf_out))) = (pipe(), pipe()) else { leave(1) };
     started(script, || {
         script.arm();
         duplicate(leaf_in, 0);
@@ -370,10 +365,7 @@ fn breed(script: &Script) -> ! {
     script.up();
     let parent = std::os::unix::process::parent_id();
     let half_minute = now_ns() + 30_000_000_000;
-    let short = Script {
-        deadline: script.deadline.min(half_minute),
-        ..script.clone()
-    };
+    let short = Script { deadline: script.deadline.min(half_minute), ..script.clone() };
     for number in 0..BROOD {
         started(script, || {
             new_session();
@@ -436,17 +428,11 @@ fn disguise(script: &Script) {
     rename(c"kworker/u8:3");
     let visible = fs::read("/proc/self/cmdline").unwrap_or_default();
     let token = script.token.as_encoded_bytes();
-    let before = visible
-        .windows(token.len())
-        .position(|part| part == token)
-        .unwrap_or(0);
+    let before = visible.windows(token.len()).position(|part| part == token).unwrap_or(0);
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     // Field 48 of the manual's count: where the kernel found the arguments at exec.
-    let start = after_name
-        .split_whitespace()
-        .nth(45)
-        .and_then(|field| field.parse().ok());
+    let start = after_name.split_whitespace().nth(45).and_then(|field| field.parse().ok());
     let name = b"[kworker/u8:3]";
     if let Some(start) = start.filter(|&start: &usize| start != 0 && before > name.len()) {
         let at = std::ptr::with_exposed_provenance_mut::<u8>(start);

@@ -21,18 +21,13 @@ pub(super) fn play() -> ! {
     // A runner started in the background or by nohup ignores signals, and so would the wrapper.
     default_signals(&[libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM]);
     let bystander = take_stderr().unwrap_or_else(|_| leave(1));
-    let mut host = Host {
-        bystander: Some(bystander),
-        ..Host::default()
-    };
+    let mut host = Host { bystander: Some(bystander), ..Host::default() };
     let mut orders = Lines::new(io::stdin());
     loop {
         match orders.next(Duration::from_secs(120)) {
             Line::Text(order) => {
                 let (verb, rest) = order.split_once(' ').unwrap_or((&order, ""));
-                let reply = host
-                    .obey(verb, rest)
-                    .unwrap_or_else(|error| format!("error {error}"));
+                let reply = host.obey(verb, rest).unwrap_or_else(|error| format!("error {error}"));
                 let mut out = io::stdout().lock();
                 if writeln!(out, "{reply}").and_then(|()| out.flush()).is_err() {
                     leave(1);
@@ -98,11 +93,7 @@ impl Host {
     fn start_bystander(&mut self) -> io::Result<Child> {
         let stdin = self.bystander.take().ok_or(io::ErrorKind::NotFound)?;
         let mut command = command(&self.server)?;
-        command
-            .stdin(stdin)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
+        command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     }
 
     fn start(&mut self) -> io::Result<u32> {
@@ -141,11 +132,7 @@ impl Host {
     }
 
     fn read(&mut self, patience: Duration) -> String {
-        match self
-            .output
-            .as_mut()
-            .map_or(Line::End, |output| output.next(patience))
-        {
+        match self.output.as_mut().map_or(Line::End, |output| output.next(patience)) {
             Line::Text(line) => format!("line {line}"),
             Line::End => "end".to_owned(),
             Line::Late => "late".to_owned(),

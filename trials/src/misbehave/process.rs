@@ -17,10 +17,7 @@ pub(super) fn leave(code: i32) -> ! {
 
 /// Nanoseconds on the monotonic clock.
 pub(super) fn now_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable for the whole call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -37,10 +34,7 @@ pub(super) fn pause(time: Duration) {
 fn timespec(ns: u64) -> libc::timespec {
     let seconds = libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX);
     let rest = libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0);
-    libc::timespec {
-        tv_sec: seconds,
-        tv_nsec: rest,
-    }
+    libc::timespec { tv_sec: seconds, tv_nsec: rest }
 }
 
 /// Has the kernel send this process SIGKILL at that time of the monotonic clock.
@@ -53,18 +47,10 @@ pub(super) fn end_at(ns: u64) {
     // SAFETY: both pointers are valid for the whole call.
     let made = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) };
     if made == 0 {
-        let when = libc::itimerspec {
-            it_interval: timespec(0),
-            it_value: timespec(ns),
-        };
+        let when = libc::itimerspec { it_interval: timespec(0), it_value: timespec(ns) };
         // SAFETY: the timer was just made, `when` is readable, the old value is not asked for.
         unsafe {
-            libc::timer_settime(
-                timer,
-                libc::TIMER_ABSTIME,
-                &raw const when,
-                std::ptr::null_mut(),
-            );
+            libc::timer_settime(timer, libc::TIMER_ABSTIME, &raw const when, std::ptr::null_mut());
         }
     }
 }
@@ -183,21 +169,13 @@ pub(super) fn stop() {
 pub(super) fn be_traced() -> io::Result<()> {
     // SAFETY: PTRACE_TRACEME ignores its other arguments.
     let done = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Leaves namespaces for new ones.
 pub(super) fn unshare(flags: i32) -> io::Result<()> {
     // SAFETY: unshare takes flags and touches no memory of ours.
-    if unsafe { libc::unshare(flags) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if unsafe { libc::unshare(flags) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Closes every descriptor.
@@ -267,11 +245,7 @@ pub(super) fn touch(file: &Path) -> bool {
 
 /// Waits for input on any of the descriptors (a negative one is left out); says which have some.
 pub(super) fn wait_for<const N: usize>(fds: [i32; N], patience: Duration) -> [bool; N] {
-    let mut polls = fds.map(|fd| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    });
+    let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
     let count = libc::nfds_t::try_from(N).unwrap_or(0);
     // SAFETY: `polls` holds exactly `count` valid entries for the whole call.
@@ -281,11 +255,7 @@ pub(super) fn wait_for<const N: usize>(fds: [i32; N], patience: Duration) -> [bo
 
 /// Whether the other end of a descriptor was closed; reads nothing.
 pub(super) fn is_hung_up(fd: i32) -> bool {
-    let mut poll = libc::pollfd {
-        fd,
-        events: libc::POLLRDHUP,
-        revents: 0,
-    };
+    let mut poll = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: `poll` is one valid entry for the whole call.
     unsafe { libc::poll(&raw mut poll, 1, 0) };
     poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0

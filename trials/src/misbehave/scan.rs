@@ -30,10 +30,7 @@ pub(super) fn member<'a>(object: &'a str, key: &str) -> Option<&'a str> {
 }
 
 fn skip_blanks(bytes: &[u8], from: usize) -> usize {
-    let blanks = bytes[from..]
-        .iter()
-        .take_while(|byte| byte.is_ascii_whitespace())
-        .count();
+    let blanks = bytes[from..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     from + blanks
 }
 

@@ -74,10 +74,7 @@ fn take_input(script: &Script, pending: &mut Vec<u8>) -> bool {
     pending.extend_from_slice(&chunk[..got]);
     while let Some(at) = pending.iter().position(|&byte| byte == b'\n') {
         let line: Vec<u8> = pending.drain(..=at).collect();
-        if let Some(reply) = std::str::from_utf8(&line)
-            .ok()
-            .and_then(|line| answer(script, line))
-        {
+        if let Some(reply) = std::str::from_utf8(&line).ok().and_then(|line| answer(script, line)) {
             write_all(1, reply.as_bytes());
         }
     }
@@ -109,14 +106,10 @@ fn answer(script: &Script, line: &str) -> Option<String> {
         "tools/call" => r#"{"content":[{"type":"text","text":"done"}]}"#.to_owned(),
         _ => {
             let error = r#"{"code":-32601,"message":"no such method"}"#;
-            return Some(format!(
-                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n"
-            ));
+            return Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n"));
         }
     };
-    Some(format!(
-        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n"
-    ))
+    Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n"))
 }
 
 /// Starts a deaf child in a session of its own.

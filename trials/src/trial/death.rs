@@ -51,19 +51,16 @@ impl Struck<'_> {
                 }
                 // A kill takes a moment; the next command comes after it, not during it.
                 let dead = |one: Option<Process>| one.is_none_or(|p| !p.is_alive());
-                until(Duration::from_secs(1), || {
-                    dead(self.wrapper) && dead(self.guardian)
-                });
+                until(Duration::from_secs(1), || dead(self.wrapper) && dead(self.guardian));
                 Ok(())
             }
             Death::SigkillHost => {
                 self.stage.kill();
                 Ok(())
             }
-            Death::Close | Death::Drop | Death::Panic => self
-                .stage
-                .say(death.name())
-                .map_err(|error| format!("owner: {error}")),
+            Death::Close | Death::Drop | Death::Panic => {
+                self.stage.say(death.name()).map_err(|error| format!("owner: {error}"))
+            }
         }
     }
 
@@ -105,10 +102,7 @@ fn wait(time: Duration) {
 pub(super) fn find_guardian(wrapper: Process, place: &Place) -> Option<Process> {
     let executable = fs::read_link(format!("/proc/{}/exe", wrapper.pid)).ok()?;
     helpers_of(wrapper, place).find(|child| {
-        fs::read_link(format!("/proc/{}/exe", child.pid))
-            .ok()
-            .as_ref()
-            == Some(&executable)
+        fs::read_link(format!("/proc/{}/exe", child.pid)).ok().as_ref() == Some(&executable)
     })
 }
 
@@ -118,19 +112,11 @@ pub(super) fn find_holder(owner: Process, place: &Place) -> Option<Process> {
 }
 
 fn helpers_of(parent: Process, place: &Place) -> impl Iterator<Item = Process> {
-    let server = [
-        place.program.as_os_str().as_encoded_bytes(),
-        b"\0",
-        FLAG.as_bytes(),
-    ]
-    .concat();
+    let server = [place.program.as_os_str().as_encoded_bytes(), b"\0", FLAG.as_bytes()].concat();
     pids().filter_map(move |pid| {
         let stat = Stat::of(pid).filter(|stat| stat.parent == parent.pid && stat.is_alive(pid))?;
         let is_server = command_line(pid).starts_with(&server);
-        (!is_server).then_some(Process {
-            pid,
-            start: stat.start,
-        })
+        (!is_server).then_some(Process { pid, start: stat.start })
     })
 }
 
@@ -140,23 +126,13 @@ pub(super) fn sweep(subject: &Subject, place: &Place) -> Result<(), String> {
         return Ok(());
     };
     let mut command = place.command(argv);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("starting the sweep: {error}"))?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| format!("starting the sweep: {error}"))?;
     let ended = until(Duration::from_secs(10), || {
-        child
-            .try_wait()
-            .is_ok_and(|status: Option<_>| status.is_some())
+        child.try_wait().is_ok_and(|status: Option<_>| status.is_some())
     });
     if !ended {
-        child
-            .kill()
-            .and_then(|()| child.wait())
-            .map_err(|error: io::Error| error.to_string())?;
+        child.kill().and_then(|()| child.wait()).map_err(|error: io::Error| error.to_string())?;
         return Err("the sweep did not end within 10 s".to_owned());
     }
     Ok(())

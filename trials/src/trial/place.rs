@@ -57,12 +57,7 @@ impl Place {
                 chown(path, Some(user), Some(user))?;
             }
             place.program = place.within_reach(&subject.program, user)?;
-            if let Some(first) = place
-                .wrap
-                .first()
-                .map(PathBuf::from)
-                .filter(|p| p.is_absolute())
-            {
+            if let Some(first) = place.wrap.first().map(PathBuf::from).filter(|p| p.is_absolute()) {
                 place.wrap[0] = place.within_reach(&first, user)?.into_os_string();
             }
         }
@@ -73,13 +68,7 @@ impl Place {
     pub(super) fn server(&self, misbehaviour: Misbehaviour) -> Vec<OsString> {
         let program = self.program.clone().into_os_string();
         let roll = self.roll.clone().into_os_string();
-        vec![
-            program,
-            FLAG.into(),
-            misbehaviour.name().into(),
-            self.token.clone().into(),
-            roll,
-        ]
+        vec![program, FLAG.into(), misbehaviour.name().into(), self.token.clone().into(), roll]
     }
 
     /// A command as a host would start it: six variables, the cell's user, a home of its own.
@@ -90,12 +79,9 @@ impl Place {
         #[expect(clippy::disallowed_methods, reason = "a host hands its own PATH on")]
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
         command.env("HOME", &self.home).env("PATH", path);
-        for (name, value) in [
-            ("LOGNAME", "trial"),
-            ("USER", "trial"),
-            ("SHELL", "/bin/sh"),
-            ("TERM", "dumb"),
-        ] {
+        for (name, value) in
+            [("LOGNAME", "trial"), ("USER", "trial"), ("SHELL", "/bin/sh"), ("TERM", "dumb")]
+        {
             command.env(name, value);
         }
         if let Some(user) = self.user {
@@ -122,11 +108,7 @@ impl Place {
 
     /// Whether nobody shows a sign of life any more. Who hops does so with every hop.
     pub(super) fn is_still(&self) -> bool {
-        let pulse = || {
-            fs::metadata(&self.roll)
-                .and_then(|roll| roll.modified())
-                .ok()
-        };
+        let pulse = || fs::metadata(&self.roll).and_then(|roll| roll.modified()).ok();
         let before = pulse();
         !until(Duration::from_millis(60), || pulse() != before)
     }
@@ -162,14 +144,8 @@ impl Drop for Place {
 fn token() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    format!(
-        "trial-{}-{:x}-{count}x",
-        std::process::id(),
-        since.as_nanos()
-    )
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("trial-{}-{:x}-{count}x", std::process::id(), since.as_nanos())
 }
 
 pub(super) fn is_root() -> bool {
@@ -193,9 +169,5 @@ fn is_executable_by(file: &Path, user: u32) -> bool {
     let Ok(file) = file.canonicalize() else {
         return false;
     };
-    allows(&file, 0o5)
-        && file
-            .ancestors()
-            .skip(1)
-            .all(|directory| allows(directory, 0o1))
+    allows(&file, 0o5) && file.ancestors().skip(1).all(|directory| allows(directory, 0o1))
 }

@@ -77,18 +77,12 @@ impl Stage {
         // It cannot have been reaped: only this handle does that.
         let pid = i32::try_from(child.id()).map_err(|error| error.to_string())?;
         let process = Process::now(pid).ok_or("the host vanished")?;
-        Ok(Self {
-            child,
-            process,
-            orders,
-            replies: Lines::new(replies),
-        })
+        Ok(Self { child, process, orders, replies: Lines::new(replies) })
     }
 
     /// Gives an order and waits for the reply; `patience` is what the order itself may take.
     pub(super) fn ask(&mut self, order: &str, patience: Duration) -> Result<String, String> {
-        self.say(order)
-            .map_err(|error| format!("the host takes no orders: {error}"))?;
+        self.say(order).map_err(|error| format!("the host takes no orders: {error}"))?;
         match self.replies.next(patience + PROMPT) {
             Line::Text(reply) => match reply.strip_prefix("error ") {
                 Some(error) => Err(format!("the host could not {order:?}: {error}")),
@@ -113,12 +107,9 @@ impl Stage {
     /// Has the host start the wrapper.
     pub(super) fn start(&mut self) -> Result<Process, String> {
         let reply = self.ask("start", PROMPT)?;
-        let pid = reply
-            .strip_prefix("started ")
-            .and_then(|pid| pid.parse().ok());
+        let pid = reply.strip_prefix("started ").and_then(|pid| pid.parse().ok());
         // The host does not reap before it is asked, so the pid is the wrapper's even if it ended.
-        pid.and_then(Process::now)
-            .ok_or_else(|| format!("no wrapper: {reply}"))
+        pid.and_then(Process::now).ok_or_else(|| format!("no wrapper: {reply}"))
     }
 
     /// Sends the server one message.
@@ -138,17 +129,13 @@ impl Stage {
 
     /// The wrapper's exit code, if it has ended within the time.
     pub(super) fn wrapper_exit(&mut self, patience: Duration) -> Option<i32> {
-        let reply = self
-            .ask(&format!("status {}", patience.as_millis()), patience)
-            .ok()?;
+        let reply = self.ask(&format!("status {}", patience.as_millis()), patience).ok()?;
         reply.strip_prefix("exit ")?.parse().ok()
     }
 
     /// Whether it still runs, unstopped.
     pub(super) fn is_well(&self) -> bool {
-        self.process
-            .stat()
-            .is_some_and(|stat| !matches!(stat.state, 'Z' | 'X' | 'T' | 't'))
+        self.process.stat().is_some_and(|stat| !matches!(stat.state, 'Z' | 'X' | 'T' | 't'))
     }
 
     /// Kills it.

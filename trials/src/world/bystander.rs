@@ -31,10 +31,7 @@ impl Bystander {
     /// If it cannot be started or does not report.
     pub fn start(mut command: Command, place: &'static str) -> io::Result<Self> {
         let (ours, theirs) = control_pair()?;
-        command
-            .stdin(theirs)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn()?;
         // The command holds the other end; while it does, the bystander would never see us leave.
         drop(command);
@@ -53,12 +50,7 @@ impl Bystander {
         };
         let process = line.parse().ok().and_then(Process::now);
         let process = process.ok_or_else(|| io::Error::other("a bystander ended at once"))?;
-        Ok(Self {
-            place,
-            process,
-            control,
-            child,
-        })
+        Ok(Self { place, process, control, child })
     }
 
     /// Who it is.
@@ -71,18 +63,11 @@ impl Bystander {
     #[must_use]
     pub fn harm(&self) -> Option<String> {
         let what = self.damage()?;
-        Some(format!(
-            "bystander {} ({}) was {what}",
-            self.process.pid, self.place
-        ))
+        Some(format!("bystander {} ({}) was {what}", self.process.pid, self.place))
     }
 
     fn damage(&self) -> Option<String> {
-        let Some(stat) = self
-            .process
-            .stat()
-            .filter(|stat| stat.is_alive(self.process.pid))
-        else {
+        let Some(stat) = self.process.stat().filter(|stat| stat.is_alive(self.process.pid)) else {
             return Some("ended".to_owned());
         };
         if matches!(stat.state, 'T' | 't') {
@@ -105,12 +90,7 @@ impl Bystander {
 
     /// Tells it to leave and sees that it does.
     pub fn end(self) {
-        let Self {
-            process,
-            control,
-            child,
-            ..
-        } = self;
+        let Self { process, control, child, .. } = self;
         drop(control);
         let gone = until(Duration::from_secs(2), || !process.is_alive());
         if !gone {
@@ -128,10 +108,7 @@ fn sent(mask: u64) -> Vec<i32> {
     // The kernel sends these two by itself: for a child's end, for a terminal's change of size.
     let by_kernel = [libc::SIGCHLD, libc::SIGWINCH];
     let set = |signal: &i32| mask & (1 << (signal - 1)) != 0;
-    (1..=64)
-        .filter(set)
-        .filter(|signal| !by_kernel.contains(signal))
-        .collect()
+    (1..=64).filter(set).filter(|signal| !by_kernel.contains(signal)).collect()
 }
 
 /// A connected pair of the one kind of socket that no host uses as stdin: by it a bystander knows

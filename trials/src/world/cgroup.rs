@@ -26,18 +26,13 @@ impl Mount {
             let mut fields = before.split(' ').skip(3);
             let (root, point) = (fields.next()?, fields.next()?);
             // Blanks in a path are octal escapes; a cgroup mount with blanks is not worth more.
-            Some(Self {
-                point: point.replace("\\040", " ").into(),
-                root: root.to_owned(),
-            })
+            Some(Self { point: point.replace("\\040", " ").into(), root: root.to_owned() })
         })
     }
 
     /// The directory of a cgroup path as `/proc/PID/cgroup` gives it.
     pub(crate) fn directory(&self, path: &str) -> PathBuf {
-        let below = path
-            .strip_prefix(self.root.trim_end_matches('/'))
-            .unwrap_or(path);
+        let below = path.strip_prefix(self.root.trim_end_matches('/')).unwrap_or(path);
         self.point.join(below.trim_start_matches('/'))
     }
 }
@@ -68,14 +63,8 @@ mod tests {
     #[test]
     fn finds_a_hybrid_mount_that_shows_a_part_of_the_hierarchy() {
         let mount = Mount::parse(HYBRID).expect("a mount");
-        assert_eq!(
-            mount.directory("/box/a"),
-            Path::new("/sys/fs/cgroup/unified/a")
-        );
-        assert_eq!(
-            mount.directory("/box"),
-            Path::new("/sys/fs/cgroup/unified/")
-        );
+        assert_eq!(mount.directory("/box/a"), Path::new("/sys/fs/cgroup/unified/a"));
+        assert_eq!(mount.directory("/box"), Path::new("/sys/fs/cgroup/unified/"));
     }
 
     #[test]

@@ -21,10 +21,7 @@ pub(crate) struct Lines<F> {
 
 impl<F: AsFd> Lines<F> {
     pub(crate) fn new(from: F) -> Self {
-        Self {
-            from,
-            pending: Vec::new(),
-        }
+        Self { from, pending: Vec::new() }
     }
 
     /// The next line without its newline; what was read before the end counts as a line.
@@ -46,11 +43,7 @@ impl<F: AsFd> Lines<F> {
 
     fn fill(&mut self, patience: Duration) -> Filled {
         let fd = self.from.as_fd().as_raw_fd();
-        let mut poll = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: `poll` is one valid pollfd for the whole call.
         let ready = unsafe { libc::poll(&raw mut poll, 1, ms) };

@@ -83,13 +83,7 @@ impl Witness {
         let parents: Vec<(Process, i32)> = pids()
             .filter_map(|pid| {
                 let stat = Stat::of(pid)?;
-                Some((
-                    Process {
-                        pid,
-                        start: stat.start,
-                    },
-                    stat.parent,
-                ))
+                Some((Process { pid, start: stat.start }, stat.parent))
             })
             .collect();
         let mut family = HashSet::from([ancestor.pid]);
@@ -138,14 +132,8 @@ impl Witness {
         let (Some(mount), Some(own)) = (Mount::find(), &self.own_cgroup) else {
             return Vec::new();
         };
-        let foreign = self
-            .cgroups
-            .iter()
-            .filter(|path| !cgroup::contains(path, own));
-        foreign
-            .filter(|path| mount.directory(path).is_dir())
-            .cloned()
-            .collect()
+        let foreign = self.cgroups.iter().filter(|path| !cgroup::contains(path, own));
+        foreign.filter(|path| mount.directory(path).is_dir()).cloned().collect()
     }
 
     /// Removes cgroups that [`left_cgroups`](Self::left_cgroups) named, as far as they are empty.
@@ -173,10 +161,7 @@ impl Witness {
             .map(|word| String::from_utf8_lossy(word).into_owned())
             .collect();
         let (comm, state) = (stat.comm, stat.state);
-        format!(
-            "{pid} ({comm}) state {state}, {age} old: {}",
-            words.join(" ")
-        )
+        format!("{pid} ({comm}) state {state}, {age} old: {}", words.join(" "))
     }
 
     /// Ends everybody who is left, each by identity, until nobody is found; returns who remains.
@@ -209,10 +194,7 @@ impl Witness {
             return None;
         }
         let stat = Stat::of(pid)?;
-        let process = Process {
-            pid,
-            start: stat.start,
-        };
+        let process = Process { pid, start: stat.start };
         if let Some(&in_tree) = self.known.get(&process) {
             // What began as a fork of the wrapper may have become the server since.
             return Some((process, stat, in_tree || (marked && self.in_tree(&line))));
@@ -220,13 +202,11 @@ impl Witness {
         // Between the two reads the pid may have changed hands. Read again: if the token is still
         // there, what lies between belonged to the cell too.
         let line = command_line(pid);
-        self.has_token(&line)
-            .then(|| (process, stat, self.in_tree(&line)))
+        self.has_token(&line).then(|| (process, stat, self.in_tree(&line)))
     }
 
     fn has_token(&self, line: &[u8]) -> bool {
-        line.windows(self.token.len())
-            .any(|part| part == self.token)
+        line.windows(self.token.len()).any(|part| part == self.token)
     }
 
     fn in_tree(&self, line: &[u8]) -> bool {
@@ -239,20 +219,13 @@ impl Witness {
 fn newest() -> impl Iterator<Item = i32> {
     (0..10).flat_map(|_| {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let last = load
-            .split_whitespace()
-            .nth(4)
-            .and_then(|pid| pid.parse::<i32>().ok());
-        last.into_iter()
-            .flat_map(|last| (last - 4..=last + 1).rev())
+        let last = load.split_whitespace().nth(4).and_then(|pid| pid.parse::<i32>().ok());
+        last.into_iter().flat_map(|last| (last - 4..=last + 1).rev())
     })
 }
 
 fn all_with(pid: i32) -> std::ops::RangeInclusive<Process> {
-    Process { pid, start: 0 }..=Process {
-        pid,
-        start: u64::MAX,
-    }
+    Process { pid, start: 0 }..=Process { pid, start: u64::MAX }
 }
 
 /// The command line of a process. Once the main thread has exited it is empty there, but another
@@ -276,19 +249,11 @@ fn cgroup_of(pid: i32) -> Option<String> {
 }
 
 fn age(process: Process) -> Option<Duration> {
-    let uptime: f64 = fs::read_to_string("/proc/uptime")
-        .ok()?
-        .split_whitespace()
-        .next()?
-        .parse()
-        .ok()?;
+    let uptime: f64 =
+        fs::read_to_string("/proc/uptime").ok()?.split_whitespace().next()?.parse().ok()?;
     // SAFETY: sysconf reads a constant and touches no memory of ours.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     let ticks = u64::try_from(ticks).ok().filter(|&ticks| ticks > 0)?;
     let born = Duration::from_millis(process.start * 1000 / ticks);
-    Some(
-        Duration::try_from_secs_f64(uptime)
-            .ok()?
-            .saturating_sub(born),
-    )
+    Some(Duration::try_from_secs_f64(uptime).ok()?.saturating_sub(born))
 }

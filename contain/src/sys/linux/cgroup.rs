@@ -38,10 +38,7 @@ impl Leaf {
         fs::create_dir(path)?;
         let leaf = Leaf { path: path.into() };
         // cgroup.kill came with Linux 5.14.
-        if let Err(e) = fs::OpenOptions::new()
-            .write(true)
-            .open(leaf.path.join("cgroup.kill"))
-        {
+        if let Err(e) = fs::OpenOptions::new().write(true).open(leaf.path.join("cgroup.kill")) {
             leaf.remove();
             return Err(e);
         }
@@ -61,9 +58,7 @@ impl Leaf {
 
     /// Its list of processes, for moving in before exec.
     pub(crate) fn open_procs(&self) -> io::Result<OwnedFd> {
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .open(self.path.join("cgroup.procs"))?;
+        let file = fs::OpenOptions::new().write(true).open(self.path.join("cgroup.procs"))?;
         Ok(file.into())
     }
 
@@ -89,10 +84,7 @@ impl Leaf {
             let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
             for pid in text.lines().filter_map(|l| l.parse::<i32>().ok()) {
                 if let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) {
-                    found.push(Member {
-                        pid,
-                        start: stat.start,
-                    });
+                    found.push(Member { pid, start: stat.start });
                 }
             }
             queue.extend(children(&dir));
@@ -133,17 +125,11 @@ fn own_cgroup() -> Result<PathBuf, String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())?;
     let (root, mount) = parse_mount(&mounts).ok_or("no cgroup v2 hierarchy is mounted")?;
     let lines = fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
-    let own = lines
-        .lines()
-        .find_map(|l| l.strip_prefix("0::"))
-        .ok_or("not in a v2 cgroup")?;
+    let own = lines.lines().find_map(|l| l.strip_prefix("0::")).ok_or("not in a v2 cgroup")?;
     let relative = Path::new(own)
         .strip_prefix(&root)
         .map_err(|_| "our cgroup is outside the mounted hierarchy".to_string())?;
-    if relative
-        .components()
-        .any(|c| c == std::path::Component::ParentDir)
-    {
+    if relative.components().any(|c| c == std::path::Component::ParentDir) {
         return Err("our cgroup is outside the cgroup namespace".into());
     }
     Ok(mount.join(relative))
@@ -157,10 +143,7 @@ fn parse_mount(mountinfo: &str) -> Option<(PathBuf, PathBuf)> {
             return None;
         }
         let mut fields = left.split(' ').skip(3);
-        Some((
-            unescape(fields.next()?).into(),
-            unescape(fields.next()?).into(),
-        ))
+        Some((unescape(fields.next()?).into(), unescape(fields.next()?).into()))
     })
 }
 
@@ -170,9 +153,7 @@ fn unescape(text: &str) -> String {
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
         out.push_str(&rest[..at]);
-        let code = rest
-            .get(at + 1..at + 4)
-            .and_then(|d| u8::from_str_radix(d, 8).ok());
+        let code = rest.get(at + 1..at + 4).and_then(|d| u8::from_str_radix(d, 8).ok());
         match code {
             Some(byte) => {
                 out.push(byte as char);
@@ -195,15 +176,9 @@ mod tests {
     fn the_mount_is_found_where_it_is() {
         let hybrid = "31 25 0:27 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
                       40 25 0:36 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
-        assert_eq!(
-            parse_mount(hybrid),
-            Some(("/".into(), "/sys/fs/cgroup/unified".into()))
-        );
+        assert_eq!(parse_mount(hybrid), Some(("/".into(), "/sys/fs/cgroup/unified".into())));
         let nested = "40 25 0:36 /docker/abc /mnt/my\\040cg rw - cgroup2 none rw";
-        assert_eq!(
-            parse_mount(nested),
-            Some(("/docker/abc".into(), "/mnt/my cg".into()))
-        );
+        assert_eq!(parse_mount(nested), Some(("/docker/abc".into(), "/mnt/my cg".into())));
         assert_eq!(parse_mount("31 25 0:27 / /x rw - cgroup cgroup rw"), None);
     }
 

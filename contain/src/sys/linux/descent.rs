@@ -16,39 +16,65 @@ const ROUNDS: usize = 64;
 /// All living processes below `root`, without it, and without those in or below `except`.
 pub(crate) fn below(root: i32, except: &[Member]) -> Vec<Member> {
     let mut found = Vec::new();
+    walk(root, except, |member| found.push(member));
+    found
+}
+
+/// Stops everyone below `root` for whom `ours` holds until a walk finds nobody new, and returns
+/// them all. Each is stopped before its children are listed: a stopped process cannot fork, so what
+/// a kill then reaches is everyone.
+pub(crate) fn freeze(root: i32, except: &[Member], ours: impl Fn(&Member) -> bool) -> Vec<Member> {
+    let mut frozen: Vec<Member> = Vec::new();
+    let mut known = HashSet::new();
+    for _ in 0..ROUNDS {
+        let before = frozen.len();
+        walk(root, except, |member| {
+            if ours(&member) && known.insert(member) {
+                // A refusal (another user's process) shows up later, when the kill fails too.
+                let _refused = member.signal(Signal::STOP);
+                frozen.push(member);
+            }
+        });
+        if frozen.len() == before {
+            break;
+        }
+    }
+    frozen
+}
+
+/// Visits every living process below `root`, each before its children are listed.
+fn walk(root: i32, except: &[Member], mut visit: impl FnMut(Member)) {
     let mut seen = HashSet::new();
-    let mut queue = vec![root];
+    let threads = procfs::stat(root).map_or(1, |s| s.threads);
+    let mut queue = vec![(root, threads)];
     // Kernels built without `children` files: one pass over all processes gives the same.
     let mut by_parent: Option<HashMap<i32, Vec<i32>>> = None;
-    while let Some(pid) = queue.pop() {
-        let children = match (&by_parent, procfs::children(pid)) {
-            (None, Some(children)) => children,
-            (None, None) if pid == root => by_parent
-                .insert(parents())
-                .get(&pid)
-                .cloned()
-                .unwrap_or_default(),
-            (None, None) => continue,
-            (Some(map), _) => map.get(&pid).cloned().unwrap_or_default(),
+    while let Some((pid, threads)) = queue.pop() {
+        let children = match &by_parent {
+            Some(map) => map.get(&pid).cloned().unwrap_or_default(),
+            None => match procfs::children(pid, threads) {
+                Some(children) => children,
+                None if pid == root => {
+                    by_parent.insert(parents()).get(&pid).cloned().unwrap_or_default()
+                }
+                None => continue,
+            },
         };
         for child in children {
             let Some(stat) = procfs::stat(child) else {
                 continue;
             };
-            let member = Member {
-                pid: child,
-                start: stat.start,
-            };
+            let member = Member { pid: child, start: stat.start };
             if except.contains(&member) || !seen.insert(child) {
                 continue;
             }
-            queue.push(child);
             if stat.is_alive() {
-                found.push(member);
+                visit(member);
             }
+            // A zombie that leads living threads says so by their number.
+            queue.push((child, stat.threads));
         }
     }
-    found
 }
 
 fn parents() -> HashMap<i32, Vec<i32>> {
@@ -59,26 +85,4 @@ fn parents() -> HashMap<i32, Vec<i32>> {
         }
     }
     map
-}
-
-/// Stops everyone `look` finds until a look finds nobody new, and returns them all.
-///
-/// A stopped process cannot fork: what a kill then reaches is everyone.
-pub(crate) fn freeze(mut look: impl FnMut() -> Vec<Member>) -> Vec<Member> {
-    let mut frozen: Vec<Member> = Vec::new();
-    let mut known = HashSet::new();
-    for _ in 0..ROUNDS {
-        let before = frozen.len();
-        for member in look() {
-            if known.insert(member) {
-                // A refusal (another user's process) shows up later, when the kill fails too.
-                let _refused = member.signal(Signal::STOP);
-                frozen.push(member);
-            }
-        }
-        if frozen.len() == before {
-            break;
-        }
-    }
-    frozen
 }

@@ -27,9 +27,5 @@ extern "C" fn note() {
 
 /// The SIGPIPE disposition a command should start with.
 pub(crate) fn sigpipe() -> libc::sighandler_t {
-    if SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
-        libc::SIG_IGN
-    } else {
-        libc::SIG_DFL
-    }
+    if SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) { libc::SIG_IGN } else { libc::SIG_DFL }
 }

@@ -82,9 +82,7 @@ fn close_range(first: RawFd, last: RawFd) {
     let Ok(dir) = std::fs::read_dir("/proc/self/fd") else {
         return;
     };
-    let open: Vec<RawFd> = dir
-        .filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
+    let open: Vec<RawFd> = dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
     for fd in open.into_iter().filter(|fd| (first..=last).contains(fd)) {
         // SAFETY: as above.
         unsafe { libc::close(fd) };
@@ -93,11 +91,7 @@ fn close_range(first: RawFd, last: RawFd) {
 
 /// Points 0, 1 and 2 at `/dev/null`, so that a host sees its pipes close when the command's do.
 pub(crate) fn let_go_of_stdio() {
-    if let Ok(null) = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-    {
+    if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
         for fd in 0..3 {
             // SAFETY: both are open descriptors of this process; 0 to 2 stay open throughout.
             unsafe { libc::dup2(null.as_raw_fd(), fd) };
@@ -168,11 +162,7 @@ pub(crate) fn launch(
                 rustix::process::Pid::from_raw(pid),
                 rustix::process::WaitOptions::empty(),
             );
-            Err(if report[0] == b'x' {
-                Failure::Exec(error)
-            } else {
-                Failure::Stdio(error)
-            })
+            Err(if report[0] == b'x' { Failure::Exec(error) } else { Failure::Stdio(error) })
         }
     }
 }

@@ -53,10 +53,7 @@ impl Mark {
         let now = getrlimit(Resource::Rttime);
         let ours_or_none = now.current.is_none_or(|n| Mark::from_number(n).is_some());
         if ours_or_none && now.maximum.is_none_or(|max| self.0 <= max) {
-            let limit = Rlimit {
-                current: Some(self.0),
-                maximum: now.maximum,
-            };
+            let limit = Rlimit { current: Some(self.0), maximum: now.maximum };
             // Without it the tree is still held; only the sweep after a double kill is weaker.
             let _unmarked = setrlimit(Resource::Rttime, limit);
         }
@@ -72,27 +69,25 @@ impl Mark {
 /// descends from those. No grace: the owner is long dead. Bounded by `within`.
 pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
     let leaf = leaf.and_then(|path| cgroup::Leaf::existing(path, mark));
-    let backend = if leaf.is_some() {
-        Backend::Cgroup
-    } else {
-        Backend::Descent
-    };
-    let deadline = Instant::now() + within;
-    let mut hunt = Hunt {
-        mark,
-        strangers: HashSet::new(),
-        seen: HashSet::new(),
-    };
+    let backend = if leaf.is_some() { Backend::Cgroup } else { Backend::Descent };
+    let begun = Instant::now();
+    let mut hunt = Hunt { mark, strangers: HashSet::new(), seen: HashSet::new() };
     let mut clean_looks = 0;
     let mut last_sight = None;
-    while Instant::now() < deadline {
-        let mut found = hunt.look();
+    let mut last_new = begun;
+    // As long as new ones turn up there is something to do; those that do not die are survivors.
+    while last_new.elapsed() < within && begun.elapsed() < 5 * within {
+        let known = hunt.seen.len();
+        let mut found = hunt.look() + hunt.chase();
         if let Some(leaf) = &leaf {
             for member in leaf.members() {
                 found += hunt.end(member);
             }
             // Members were listed and killed one by one as well.
             let _gone = leaf.kill();
+        }
+        if hunt.seen.len() > known {
+            last_new = Instant::now();
         }
         if found > 0 {
             (clean_looks, last_sight) = (0, Some(Instant::now()));
@@ -104,17 +99,13 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
         if clean_looks >= CLEAN_LOOKS && quiet && leaf.as_ref().is_none_or(|l| !l.populated()) {
             break;
         }
-        pause(Duration::from_micros(200));
     }
     if let Some(leaf) = leaf {
         leaf.remove();
     }
     let seen = hunt.seen;
-    let survivors: Vec<Survivor> = seen
-        .iter()
-        .filter(|m| m.is_alive())
-        .map(|m| Survivor::unkilled(*m))
-        .collect();
+    let survivors: Vec<Survivor> =
+        seen.iter().filter(|m| m.is_alive()).map(|m| Survivor::unkilled(*m)).collect();
     Report {
         exit: None,
         backend,
@@ -132,6 +123,10 @@ const CLEAN_LOOKS: u32 = 5;
 /// Time without a sighting before nobody is there.
 const QUIET: Duration = Duration::from_millis(15);
 
+/// Quick passes per full one, and how many pids each looks at.
+const CHASES: u32 = 20;
+const NEWEST: i32 = 24;
+
 /// A search for bearers of a mark among all processes.
 struct Hunt {
     mark: Mark,
@@ -141,26 +136,52 @@ struct Hunt {
 }
 
 impl Hunt {
-    /// One pass over all processes, newest first: whoever hops is among the newest. Acts on sight,
-    /// because a list would be stale before its end. Returns how many were found.
+    /// One pass over all processes. Acts on sight, because a list would be stale before its end.
+    /// Returns how many were found.
     fn look(&mut self) -> usize {
         let mut pids = procfs::pids();
         pids.retain(|pid| !self.strangers.contains(pid));
-        pids.sort_unstable_by(|a, b| b.cmp(a));
+        pids.into_iter().rev().map(|pid| self.meet(pid)).sum()
+    }
+
+    /// Several quick passes over the newest pids: whoever hops is among them.
+    fn chase(&mut self) -> usize {
         let mut found = 0;
-        for pid in pids {
-            if self.mark.is_on(pid) {
-                if let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) {
-                    found += self.end(Member {
-                        pid,
-                        start: stat.start,
-                    });
+        for _ in 0..CHASES {
+            let newest = procfs::newest_pid().unwrap_or(0);
+            for pid in (newest - NEWEST..=newest).rev().filter(|pid| *pid > 1) {
+                if !self.strangers.contains(&pid) {
+                    found += self.meet(pid);
                 }
-            } else if procfs::stat(pid).is_some() {
-                self.strangers.insert(pid);
             }
         }
         found
+    }
+
+    /// Looks at one process; ends it if it carries the mark.
+    fn meet(&mut self, pid: i32) -> usize {
+        let Some(number) = rustix::process::Pid::from_raw(pid) else {
+            return 0;
+        };
+        // First the descriptor, then the look: if the process is replaced in between, the
+        // descriptor still means the one before, which is then gone.
+        let fd = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty());
+        if matches!(fd, Err(rustix::io::Errno::SRCH)) {
+            return 0;
+        }
+        if !self.mark.is_on(pid) {
+            if procfs::stat(pid).is_some() {
+                self.strangers.insert(pid);
+            }
+            return 0;
+        }
+        if let Ok(fd) = &fd {
+            let _gone = rustix::process::pidfd_send_signal(fd, Signal::STOP);
+        }
+        match procfs::stat(pid).filter(procfs::Stat::is_alive) {
+            Some(stat) => self.end(Member { pid, start: stat.start }),
+            None => 0,
+        }
     }
 
     /// Stops a member, so that it starts nobody else, then kills it and all below it.
@@ -179,16 +200,6 @@ impl Hunt {
         // Those that are merely dying were found before.
         all.iter().filter(|m| m.is_alive()).count()
     }
-}
-
-/// Gives the kernel a moment to finish what it is doing.
-fn pause(time: Duration) {
-    let timeout = rustix::time::Timespec {
-        tv_sec: 0,
-        tv_nsec: time.as_nanos() as i64,
-    };
-    // An interruption only shortens the pause; the caller looks again either way.
-    let _interrupted = rustix::event::poll(&mut [], Some(&timeout));
 }
 
 #[cfg(test)]

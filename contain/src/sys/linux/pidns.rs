@@ -10,11 +10,7 @@ use std::io;
 /// The clone flags for a guardian in its own namespace, with or without a user namespace.
 pub(crate) fn flags(user: bool) -> u64 {
     let base = libc::CLONE_NEWPID | libc::CLONE_NEWNS;
-    (if user {
-        base | libc::CLONE_NEWUSER
-    } else {
-        base
-    }) as u64
+    (if user { base | libc::CLONE_NEWUSER } else { base }) as u64
 }
 
 /// Who we are, read before entering a user namespace: inside, nobody is anybody yet.
@@ -26,10 +22,7 @@ pub(crate) struct Ids {
 
 impl Ids {
     pub(crate) fn current() -> Ids {
-        Ids {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-        }
+        Ids { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
 }
 
@@ -41,10 +34,7 @@ pub(crate) fn furnish(user: Option<Ids>) -> io::Result<()> {
         fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
         fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
     }
-    mount_change(
-        "/",
-        MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM,
-    )?;
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)?;
     mount(
         "proc",
         "/proc",

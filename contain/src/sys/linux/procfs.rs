@@ -1,5 +1,6 @@
 //! Parsing `/proc`; the only reader of it. Text in, values out.
 
+use rustix::fs::{Mode, OFlags};
 use std::fs;
 
 /// The fields of `/proc/PID/stat` that matter to us.
@@ -28,16 +29,22 @@ impl Stat {
 
 /// Reads the state of a process; `None` if there is none with this pid.
 pub fn stat(pid: i32) -> Option<Stat> {
-    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_stat(&short(&format!("/proc/{pid}/stat"))?)
+}
+
+/// Reads a file that is shorter than a page, with three system calls: a walk over hundreds of
+/// processes that are being killed must not take the time they need to die.
+fn short(path: &str) -> Option<String> {
+    let mut buffer = [0u8; 4096];
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let n = rustix::io::read(&file, &mut buffer).ok()?;
+    Some(String::from_utf8_lossy(&buffer[..n]).into_owned())
 }
 
 /// Parses one `stat` line. The command name may contain spaces and parentheses, so the fields are
 /// counted from the last `)`.
 fn parse_stat(text: &str) -> Option<Stat> {
-    let fields: Vec<&str> = text
-        .get(text.rfind(')')? + 1..)?
-        .split_ascii_whitespace()
-        .collect();
+    let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
     let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
     Some(Stat {
         state: fields.first()?.chars().next()?,
@@ -52,10 +59,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
 /// The kernel's short name of a process, without control characters.
 pub fn name(pid: i32) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    text.trim_end()
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    text.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Every pid there is, ascending.
@@ -63,37 +67,40 @@ pub fn pids() -> Vec<i32> {
     let Ok(dir) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
-        .collect()
+    dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The children of a process, through all its threads: a child hangs below the thread that forked
-/// it. `None` if the kernel has no `children` files or the process has gone.
-pub(crate) fn children(pid: i32) -> Option<Vec<i32>> {
-    let mut found = Vec::new();
-    let mut read_any = false;
+/// The children of a process with so many threads: a child hangs below the thread that forked it.
+/// `None` if the kernel has no `children` files or the process has gone.
+pub(crate) fn children(pid: i32, threads: u32) -> Option<Vec<i32>> {
+    let parse = |text: String| -> Vec<i32> {
+        text.split_ascii_whitespace().filter_map(|w| w.parse().ok()).collect()
+    };
+    if threads <= 1 {
+        return fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok().map(parse);
+    }
+    let mut found = None;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
         if let Ok(text) = fs::read_to_string(task.path().join("children")) {
-            read_any = true;
-            found.extend(
-                text.split_ascii_whitespace()
-                    .filter_map(|w| w.parse::<i32>().ok()),
-            );
+            found.get_or_insert_with(Vec::new).extend(parse(text));
         }
     }
-    read_any.then_some(found)
+    found
 }
 
 /// The soft limit on real-time CPU time, which carries the mark; `None` if unlimited or gone.
 pub(crate) fn realtime_limit(pid: i32) -> Option<u64> {
-    parse_realtime_limit(&fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
+    parse_realtime_limit(&short(&format!("/proc/{pid}/limits"))?)
 }
 
 fn parse_realtime_limit(text: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .find_map(|l| l.strip_prefix("Max realtime timeout"))?;
+    let line = text.lines().find_map(|l| l.strip_prefix("Max realtime timeout"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The pid that was given out last in this pid namespace.
+pub(crate) fn newest_pid() -> Option<i32> {
+    short("/proc/loadavg")?.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
 /// Resident memory of a process in bytes.
@@ -144,10 +151,7 @@ mod tests {
                     Max realtime priority     0                    0                    \n\
                     Max realtime timeout      2305843009213693953  unlimited            us        \n";
         assert_eq!(parse_realtime_limit(text), Some(2_305_843_009_213_693_953));
-        assert_eq!(
-            parse_realtime_limit("Max realtime timeout  unlimited  unlimited us"),
-            None
-        );
+        assert_eq!(parse_realtime_limit("Max realtime timeout  unlimited  unlimited us"), None);
     }
 
     #[test]

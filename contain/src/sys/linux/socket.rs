@@ -24,12 +24,7 @@ pub(crate) enum Received {
 /// Two connected ends, both close-on-exec and non-blocking.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        flags,
-        None,
-    )?)
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
 /// Sends one packet. The other side being gone is not an error here: it is noticed when reading.

@@ -14,12 +14,7 @@ use std::process::ExitCode;
 /// When the session ends, for whatever reason, the server's whole process tree is gone, nothing
 /// else was touched, and there is a receipt.
 #[derive(Parser)]
-#[command(
-    name = "lariat",
-    version,
-    max_term_width = 100,
-    arg_required_else_help = true
-)]
+#[command(name = "lariat", version, max_term_width = 100, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

@@ -7,10 +7,8 @@ const LONGEST: f64 = 24.0 * 3600.0;
 
 /// Parses a duration.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let digits = text.len()
-        - text
-            .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
-            .len();
+    let digits =
+        text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
     let (number, unit) = text.split_at(digits);
     let scale = match unit {
         "ms" => 0.001,
@@ -19,9 +17,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err(format!("`{unit}` is not a unit: write 150ms, 2s or 5m")),
     };
-    let number: f64 = number
-        .parse()
-        .map_err(|_| "write 150ms, 2s or 5m".to_string())?;
+    let number: f64 = number.parse().map_err(|_| "write 150ms, 2s or 5m".to_string())?;
     let seconds = number * scale;
     if seconds > LONGEST {
         return Err("at most 24h".into());
@@ -39,18 +35,7 @@ mod tests {
         assert_eq!(parse("2"), Ok(Duration::from_secs(2)));
         assert_eq!(parse("0.5s"), Ok(Duration::from_millis(500)));
         assert_eq!(parse("0"), Ok(Duration::ZERO));
-        for bad in [
-            "",
-            "s",
-            "-1s",
-            "2 s",
-            "1y",
-            "1e99",
-            "99999999h",
-            "1.2.3s",
-            "NaN",
-            "inf",
-        ] {
+        for bad in ["", "s", "-1s", "2 s", "1y", "1e99", "99999999h", "1.2.3s", "NaN", "inf"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

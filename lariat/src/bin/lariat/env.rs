@@ -10,9 +10,7 @@ use std::path::PathBuf;
 /// `HOME`: where the state directory is, unless told otherwise. Without it, the home directory of
 /// the user as `/etc/passwd` has it.
 pub(crate) fn home() -> Option<PathBuf> {
-    let named = std::env::var_os("HOME")
-        .map(PathBuf::from)
-        .filter(|p| p.is_absolute());
+    let named = std::env::var_os("HOME").map(PathBuf::from).filter(|p| p.is_absolute());
     named.or_else(|| {
         let uid = rustix::process::getuid().as_raw().to_string();
         let passwd = std::fs::read("/etc/passwd").ok()?;
@@ -26,9 +24,7 @@ pub(crate) fn home() -> Option<PathBuf> {
 
 /// Where the books, logs and events are.
 pub(crate) fn state_dir(given: Option<PathBuf>) -> Option<PathBuf> {
-    given
-        .or_else(|| Some(home()?.join(".local/state/lariat")))
-        .map(absolute)
+    given.or_else(|| Some(home()?.join(".local/state/lariat"))).map(absolute)
 }
 
 /// A path that still means the same after a change of directory.

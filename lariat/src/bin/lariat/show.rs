@@ -28,10 +28,7 @@ pub(crate) fn usage(error: &clap::Error) {
 /// Writes text to stdout. False if nobody reads it.
 pub(crate) fn out(text: &str) -> bool {
     let mut stdout = std::io::stdout().lock();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .is_ok()
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }
 
 /// Writes a line of progress to stderr if a person is watching.
@@ -54,7 +51,5 @@ pub(crate) fn bytes(n: u64) -> String {
 
 /// Somebody else's text without control characters: a name must not move the cursor.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

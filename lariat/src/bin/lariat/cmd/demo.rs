@@ -71,10 +71,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         fs::remove_dir_all(&state_dir)?;
         match cleaned.survivors.as_slice() {
             [] => played,
-            left => Err(io::Error::other(format!(
-                "could not end {}",
-                left.join(", ")
-            ))),
+            left => Err(io::Error::other(format!("could not end {}", left.join(", ")))),
         }
     });
     match played {
@@ -177,10 +174,7 @@ fn troubles(halves: &[(&Scene, Seen)], cleanup: &Cleanup) -> Vec<String> {
     for (scene, seen) in halves {
         let half = name(seen.wrapped);
         if let Some(why) = &seen.failure {
-            troubles.push(format!(
-                "scene {}, {half}: could not be played: {why}",
-                scene.number
-            ));
+            troubles.push(format!("scene {}, {half}: could not be played: {why}", scene.number));
         } else if seen.servers != scene.sets * scene.servers {
             let (servers, all) = (seen.servers, scene.sets * scene.servers);
             troubles.push(format!(
@@ -190,17 +184,11 @@ fn troubles(halves: &[(&Scene, Seen)], cleanup: &Cleanup) -> Vec<String> {
         }
         if seen.wrapped && !seen.survivors.is_empty() {
             let who = seen.survivors.join(", ");
-            troubles.push(format!(
-                "scene {}, {half}: survived the host: {who}",
-                scene.number
-            ));
+            troubles.push(format!("scene {}, {half}: survived the host: {who}", scene.number));
         }
     }
     if !cleanup.survivors.is_empty() {
-        troubles.push(format!(
-            "the clean-up could not end {}",
-            cleanup.survivors.join(", ")
-        ));
+        troubles.push(format!("the clean-up could not end {}", cleanup.survivors.join(", ")));
     }
     troubles
 }
@@ -225,26 +213,14 @@ fn sum_up(
         let host = if seen.wrapped { "" } else { scene.short };
         let started = format!("{} servers", seen.servers);
         let half = name(seen.wrapped).to_owned();
-        let row = vec![
-            host.to_owned(),
-            half,
-            started,
-            both(seen.peak),
-            both(seen.left),
-            gone,
-        ];
+        let row = vec![host.to_owned(), half, started, both(seen.peak), both(seen.left), gone];
         rows.push((mood, row));
     }
-    let own = halves
-        .iter()
-        .fold(Tally::default(), |most, (_, seen)| most.max(seen.own));
+    let own = halves.iter().fold(Tally::default(), |most, (_, seen)| most.max(seen.own));
     screen.text("")?;
     screen.table(&rows, &[2, 3, 5])?;
     screen.text("")?;
-    screen.note(&format!(
-        "Counted: server processes, memory as {}.",
-        eyes.measure()
-    ))?;
+    screen.note(&format!("Counted: server processes, memory as {}.", eyes.measure()))?;
     screen.note(&format!(
         "Beside them: lariat run and its guardians, at most {}, {}.",
         processes(own.processes),
@@ -259,12 +235,8 @@ fn sum_up(
     }
     let me = called_as();
     screen.text("")?;
-    screen.text(&format!(
-        "Next:  {me} run -- your-server     ties it to its host"
-    ))?;
-    screen.text(&format!(
-        "       {me} probe -- your-server   what it starts and costs"
-    ))
+    screen.text(&format!("Next:  {me} run -- your-server     ties it to its host"))?;
+    screen.text(&format!("       {me} probe -- your-server   what it starts and costs"))
 }
 
 /// The same as the table, for programs.
@@ -300,10 +272,7 @@ fn scope(token: &str, scene: &Scene, wrapped: bool) -> String {
 
 /// What to type to get this program again: as it was called, unless that is too long to show.
 fn called_as() -> String {
-    env::args()
-        .next()
-        .filter(|name| name.len() <= 24)
-        .unwrap_or_else(|| "lariat".to_owned())
+    env::args().next().filter(|name| name.len() <= 24).unwrap_or_else(|| "lariat".to_owned())
 }
 
 /// Waits for a while.

@@ -55,11 +55,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(found) => found,
         Err(failure) => return explain(&shown, &failure),
     };
-    let text = if args.json {
-        format!("{}\n", as_json(&found))
-    } else {
-        as_text(&found)
-    };
+    let text = if args.json { format!("{}\n", as_json(&found)) } else { as_text(&found) };
     if let Err(error) = &found.offer {
         let words = found.stderr.trim_end();
         let heard = if words.is_empty() {
@@ -67,16 +63,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         } else {
             format!("its stderr ends with:\n{words}")
         };
-        show::failure(
-            &format!("{} did not answer", found.receipt.server),
-            Some(error),
-            &heard,
-        );
+        show::failure(&format!("{} did not answer", found.receipt.server), Some(error), &heard);
     }
     show::out(&text);
-    ExitCode::from(u8::from(
-        found.offer.is_err() || !found.receipt.survivors.is_empty(),
-    ))
+    ExitCode::from(u8::from(found.offer.is_err() || !found.receipt.survivors.is_empty()))
 }
 
 fn as_json(found: &Found) -> serde_json::Value {
@@ -129,11 +119,8 @@ fn as_text(found: &Found) -> String {
         found.processes_peak,
         show::bytes(found.rss_peak)
     );
-    let roots: Vec<&Process> = found
-        .tree
-        .iter()
-        .filter(|p| found.tree.iter().all(|q| q.pid != p.parent))
-        .collect();
+    let roots: Vec<&Process> =
+        found.tree.iter().filter(|p| found.tree.iter().all(|q| q.pid != p.parent)).collect();
     for root in roots {
         branch(root, &found.tree, 1, &mut text);
     }
@@ -156,12 +143,7 @@ fn as_text(found: &Found) -> String {
 
 fn branch(process: &Process, all: &[Process], depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth);
-    *text += &format!(
-        "{indent}{} {} {}\n",
-        process.pid,
-        process.name,
-        show::bytes(process.rss)
-    );
+    *text += &format!("{indent}{} {} {}\n", process.pid, process.name, show::bytes(process.rss));
     for child in all.iter().filter(|p| p.parent == process.pid) {
         branch(child, all, depth + 1, text);
     }

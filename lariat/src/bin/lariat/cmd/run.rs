@@ -58,11 +58,7 @@ pub(crate) struct Holding {
 
 impl Holding {
     pub(crate) fn ladder(&self) -> Ladder {
-        Ladder {
-            grace: self.grace,
-            term_grace: self.term_grace,
-            ..Ladder::default()
-        }
+        Ladder { grace: self.grace, term_grace: self.term_grace, ..Ladder::default() }
     }
 }
 
@@ -115,9 +111,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
                 show::failure(&what, None, &survivor.why);
             }
             // The kernel killed it together with whoever could have waited for it.
-            outcome
-                .exit
-                .map_or(ExitCode::from(137), |exit| ExitCode::from(exit.code()))
+            outcome.exit.map_or(ExitCode::from(137), |exit| ExitCode::from(exit.code()))
         }
         Err(failure) => explain(&shown, &failure),
     }
@@ -146,29 +140,17 @@ pub(crate) fn explain(program: &str, failure: &Failure) -> ExitCode {
         }
         Failure::Receipt(file, e) => {
             let what = format!("cannot write the receipt {}", file.display());
-            show::failure(
-                &what,
-                Some(e),
-                "name a file in a directory that you can write",
-            );
+            show::failure(&what, Some(e), "name a file in a directory that you can write");
         }
         Failure::Streams(e) => {
-            show::failure(
-                "cannot set up the server's streams",
-                Some(e),
-                "nothing was started",
-            );
+            show::failure("cannot set up the server's streams", Some(e), "nothing was started");
         }
         Failure::Start(e) => {
             let cause = std::error::Error::source(e);
             match e.exit_code() {
                 127 => {
                     let what = format!("cannot find `{program}`");
-                    show::failure(
-                        &what,
-                        None,
-                        "check the spelling and PATH; nothing was started",
-                    );
+                    show::failure(&what, None, "check the spelling and PATH; nothing was started");
                 }
                 126 => {
                     let what = format!("cannot execute `{program}`");

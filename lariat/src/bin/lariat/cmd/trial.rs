@@ -66,10 +66,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     };
     let subject = subject(&args, program);
-    let cells: Vec<Cell> = trials::cells(&subject)
-        .into_iter()
-        .filter(|c| filter.admits(c))
-        .collect();
+    let cells: Vec<Cell> =
+        trials::cells(&subject).into_iter().filter(|c| filter.admits(c)).collect();
     let results = play(&cells, &subject, &args);
     let failed = results.iter().filter(|(_, v)| !v.passed()).count();
     if !args.json {
@@ -141,11 +139,7 @@ fn named<T: Copy>(
     if found.is_none() {
         let known: Vec<&str> = all.iter().map(|one| name_of(*one)).collect();
         let problem = format!("no such {what} among: {}", names.join(", "));
-        show::failure(
-            &problem,
-            None,
-            &format!("choose from: {}", known.join(", ")),
-        );
+        show::failure(&problem, None, &format!("choose from: {}", known.join(", ")));
     }
     found
 }
@@ -175,10 +169,7 @@ fn play(cells: &[Cell], subject: &Subject, args: &Args) -> Vec<(Cell, Verdict)> 
             });
         }
     });
-    results
-        .into_inner()
-        .map(|r| r.into_values().collect())
-        .unwrap_or_default()
+    results.into_inner().map(|r| r.into_values().collect()).unwrap_or_default()
 }
 
 fn as_json(cell: &Cell, verdict: &Verdict) -> serde_json::Value {
@@ -203,11 +194,8 @@ fn as_json(cell: &Cell, verdict: &Verdict) -> serde_json::Value {
 /// went wrong, `.` for clean.
 fn summary(results: &[(Cell, Verdict)]) -> String {
     let mut text = String::new();
-    let deaths: Vec<Death> = Death::ALL
-        .iter()
-        .copied()
-        .filter(|d| results.iter().any(|(c, _)| c.death == *d))
-        .collect();
+    let deaths: Vec<Death> =
+        Death::ALL.iter().copied().filter(|d| results.iter().any(|(c, _)| c.death == *d)).collect();
     for (number, death) in deaths.iter().enumerate() {
         text += &format!("{:>4} {death}\n", number + 1);
     }
@@ -217,10 +205,7 @@ fn summary(results: &[(Cell, Verdict)]) -> String {
     }
     text.push('\n');
     for misbehaviour in Misbehaviour::ALL {
-        let row: Vec<_> = results
-            .iter()
-            .filter(|(c, _)| c.misbehaviour == *misbehaviour)
-            .collect();
+        let row: Vec<_> = results.iter().filter(|(c, _)| c.misbehaviour == *misbehaviour).collect();
         if row.is_empty() {
             continue;
         }

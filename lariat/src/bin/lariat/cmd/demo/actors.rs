@@ -86,11 +86,7 @@ impl Orders {
 
 /// Starts a host. Its stdout carries one line per event: `ready N`, or `failed` and why.
 pub(super) fn start_host(token: &str, demo: Identity, orders: Orders) -> io::Result<Child> {
-    let part = Part {
-        token: token.to_owned(),
-        demo,
-        rest: Vec::new(),
-    };
+    let part = Part { token: token.to_owned(), demo, rest: Vec::new() };
     part.command("host", &orders.words())?
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -103,11 +99,7 @@ pub(super) fn start_host(token: &str, demo: Identity, orders: Orders) -> io::Res
 /// Ctrl-C and SIGKILL end the demo without a last word. The actors then leave by themselves; the
 /// state directory of the wrapped half does not, and something may be left that was not foreseen.
 pub(super) fn start_janitor(token: &str, demo: Identity) -> io::Result<Child> {
-    let part = Part {
-        token: token.to_owned(),
-        demo,
-        rest: Vec::new(),
-    };
+    let part = Part { token: token.to_owned(), demo, rest: Vec::new() };
     part.command("janitor", &[])?
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -134,12 +126,7 @@ pub(super) fn state_dir(token: &str) -> PathBuf {
 
 /// Plays the role in `args` (role, token, demo, and what the role needs) until it is over.
 pub(super) fn play(mut args: impl Iterator<Item = String>) -> io::Result<()> {
-    let bad = || {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the demo's own verb, not for people",
-        )
-    };
+    let bad = || io::Error::new(io::ErrorKind::InvalidInput, "the demo's own verb, not for people");
     let role = args.next().ok_or_else(bad)?;
     let part = Part {
         token: args.next().ok_or_else(bad)?,
@@ -223,11 +210,7 @@ fn start_server(part: &Part, wrapped: bool, serial: u32, deaf: bool) -> io::Resu
     } else {
         bare
     };
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
 /// Waits for a server's first line; if none comes, its first words on stderr are the reason.
@@ -249,19 +232,13 @@ fn handshake(lease: &Lease, server: &mut Child) -> Result<(), String> {
         Woke::Over | Woke::Late => 0,
     };
     let words = String::from_utf8_lossy(&words[..said]);
-    Err(words
-        .lines()
-        .next()
-        .map_or_else(silent, |line| format!("{}: {line}", silent())))
+    Err(words.lines().next().map_or_else(silent, |line| format!("{}: {line}", silent())))
 }
 
 /// The launcher: starts the server on its own stdin and stdout, and lives as long as it does.
 fn launcher(part: &Part, lease: &Lease) -> io::Result<()> {
     let child = part.command("server", &part.rest)?.spawn()?;
-    let process = pidfd_open(
-        rustix::process::Pid::from_child(&child),
-        PidfdFlags::empty(),
-    )?;
+    let process = pidfd_open(rustix::process::Pid::from_child(&child), PidfdFlags::empty())?;
     lease.wait(Some(process.as_fd()), LIFETIME);
     Ok(())
 }
@@ -336,9 +313,7 @@ impl Part {
     /// This executable in another role of the same half.
     fn command(&self, role: &str, rest: &[String]) -> io::Result<Command> {
         let mut command = Command::new(env::current_exe()?);
-        command
-            .args([VERB, role, &self.token, &self.demo.to_string()])
-            .args(rest);
+        command.args([VERB, role, &self.token, &self.demo.to_string()]).args(rest);
         Ok(command)
     }
 }
@@ -364,13 +339,8 @@ mod tests {
     fn only_tokens_are_tokens() {
         assert!(is_token(&new_token()));
         assert!(is_token(&format!("{}/1-bare", new_token())));
-        for bad in [
-            "",
-            "/",
-            "lariat-demo-",
-            "../lariat-demo-0123456789abcdef",
-            "lariat-demo-../..",
-        ] {
+        for bad in ["", "/", "lariat-demo-", "../lariat-demo-0123456789abcdef", "lariat-demo-../.."]
+        {
             assert!(!is_token(bad), "{bad}");
         }
     }

@@ -64,13 +64,7 @@ mod tests {
     fn a_chart_keeps_peaks_and_fills_gaps() {
         let mut row = Row::new("bare", 16, Duration::from_secs(4));
         let at = Duration::from_millis;
-        row.samples = vec![
-            (at(0), 0),
-            (at(100), 16),
-            (at(200), 2),
-            (at(2100), 1),
-            (at(9000), 0),
-        ];
+        row.samples = vec![(at(0), 0), (at(100), 16), (at(200), 2), (at(2100), 1), (at(9000), 0)];
         assert_eq!(row.heights(4), [16, 2, 1, 0]);
     }
 }

@@ -92,10 +92,7 @@ impl Half<'_> {
     pub(super) fn play(mut self) -> io::Result<(Seen, Row)> {
         let scene = self.scene;
         let row = Row::new(name(self.wrapped), scene.most(), scene.duration());
-        let seen = Seen {
-            wrapped: self.wrapped,
-            ..Seen::default()
-        };
+        let seen = Seen { wrapped: self.wrapped, ..Seen::default() };
         let orders = Orders {
             wrapped: self.wrapped,
             sets: scene.sets,
@@ -104,13 +101,7 @@ impl Half<'_> {
             stays: scene.killed,
         };
         let host = actors::start_host(&self.token, self.demo, orders)?;
-        let mut watch = Watch {
-            row,
-            seen,
-            begun: Instant::now(),
-            drawn: None,
-            pace: PACE,
-        };
+        let mut watch = Watch { row, seen, begun: Instant::now(), drawn: None, pace: PACE };
         watch.row.status = "the host starts".to_owned();
         let ended = self.until_the_host_ends(host, &mut watch)?;
         if watch.seen.failure.is_some() {
@@ -162,11 +153,7 @@ impl Half<'_> {
             return Ok(ended);
         }
         watch.row.host_ended = Some(ended - watch.begun);
-        let how = if self.scene.killed {
-            "SIGKILL for the host"
-        } else {
-            "the host ends"
-        };
+        let how = if self.scene.killed { "SIGKILL for the host" } else { "the host ends" };
         watch.row.status = how.to_owned();
         let look = self.eyes.look(&self.token)?;
         watch.note(&look);
@@ -229,8 +216,7 @@ impl Half<'_> {
         let at = watch.begun.elapsed().as_secs_f64();
         let (label, status) = (name(self.wrapped), &watch.row.status);
         let count = headline(look.tally(Kind::Server), look.tally(Kind::Wrapper));
-        self.screen
-            .event(&format!("{at:5.1} s  {label:<7} {status:<30} {count}"))
+        self.screen.event(&format!("{at:5.1} s  {label:<7} {status:<30} {count}"))
     }
 
     fn progress(&self, set: &str) -> String {
@@ -257,9 +243,7 @@ impl Watch {
         self.seen.peak = self.seen.peak.max(servers);
         self.seen.own = self.seen.own.max(own);
         self.row.headline = headline(servers, own);
-        self.row
-            .samples
-            .push((self.begun.elapsed(), servers.processes));
+        self.row.samples.push((self.begun.elapsed(), servers.processes));
     }
 }
 
@@ -273,11 +257,7 @@ struct Ears {
 
 impl Ears {
     fn new(stdout: Option<ChildStdout>) -> Self {
-        Self {
-            closed: None,
-            stdout,
-            heard: String::new(),
-        }
+        Self { closed: None, stdout, heard: String::new() }
     }
 
     /// Waits until the host says something or the time is over.
@@ -291,8 +271,7 @@ impl Ears {
         if !fds[0].revents().is_empty() {
             let mut bytes = [0; 1024];
             let count = stdout.read(&mut bytes)?;
-            self.heard
-                .push_str(&String::from_utf8_lossy(&bytes[..count]));
+            self.heard.push_str(&String::from_utf8_lossy(&bytes[..count]));
             if count == 0 {
                 self.closed = Some(Instant::now());
                 self.stdout = None;
@@ -305,10 +284,7 @@ impl Ears {
     fn lines(&mut self) -> Vec<String> {
         let whole = self.heard.rfind('\n').map_or(0, |end| end + 1);
         let rest = self.heard.split_off(whole);
-        std::mem::replace(&mut self.heard, rest)
-            .lines()
-            .map(str::to_owned)
-            .collect()
+        std::mem::replace(&mut self.heard, rest).lines().map(str::to_owned).collect()
     }
 }
 
@@ -319,11 +295,7 @@ pub(super) fn name(wrapped: bool) -> &'static str {
 
 /// Number and memory of the server processes, and beside them Lariat's own if there are any.
 fn headline(servers: Tally, own: Tally) -> String {
-    let text = format!(
-        "{:>12} {:>8}",
-        processes(servers.processes),
-        mib(servers.memory)
-    );
+    let text = format!("{:>12} {:>8}", processes(servers.processes), mib(servers.memory));
     match own.processes {
         0 => text,
         own => format!("{text}  (+{own} lariat)"),
@@ -332,10 +304,7 @@ fn headline(servers: Tally, own: Tally) -> String {
 
 /// A number of processes in words.
 pub(super) fn processes(count: usize) -> String {
-    format!(
-        "{count} {}",
-        if count == 1 { "process" } else { "processes" }
-    )
+    format!("{count} {}", if count == 1 { "process" } else { "processes" })
 }
 
 /// A duration as people say it.
@@ -359,14 +328,8 @@ mod tests {
 
     #[test]
     fn lariats_own_processes_are_named_apart() {
-        let servers = Tally {
-            processes: 8,
-            memory: 24 << 10,
-        };
-        let own = Tally {
-            processes: 4,
-            memory: 900,
-        };
+        let servers = Tally { processes: 8, memory: 24 << 10 };
+        let own = Tally { processes: 4, memory: 900 };
         assert_eq!(headline(servers, Tally::default()), " 8 processes   24 MiB");
         assert_eq!(headline(servers, own), " 8 processes   24 MiB  (+4 lariat)");
     }

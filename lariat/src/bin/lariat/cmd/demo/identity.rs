@@ -19,10 +19,7 @@ impl Identity {
     /// The identity of the calling process.
     pub(super) fn mine() -> io::Result<Self> {
         let stat = Stat::of("self")?;
-        Ok(Self {
-            pid: stat.pid,
-            start: stat.start,
-        })
+        Ok(Self { pid: stat.pid, start: stat.start })
     }
 
     /// Opens the process, or gives `None` if it has ended.
@@ -48,10 +45,7 @@ impl FromStr for Identity {
     fn from_str(text: &str) -> io::Result<Self> {
         text.split_once(':')
             .and_then(|(pid, start)| {
-                Some(Self {
-                    pid: pid.parse().ok()?,
-                    start: start.parse().ok()?,
-                })
+                Some(Self { pid: pid.parse().ok()?, start: start.parse().ok()? })
             })
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a pid:start"))
     }
@@ -91,39 +85,20 @@ mod tests {
     #[test]
     fn stat_is_counted_from_the_last_bracket() {
         let text = "7 (a) b (c) S 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
-        assert_eq!(
-            Stat::parse(text),
-            Some(Stat {
-                pid: 7,
-                parent: 3,
-                start: 4242
-            })
-        );
+        assert_eq!(Stat::parse(text), Some(Stat { pid: 7, parent: 3, start: 4242 }));
         assert_eq!(Stat::parse("7 (cut off) S 3"), None);
     }
 
     #[test]
     fn an_identity_survives_argv() {
         let mine = Identity::mine().expect("this process is in /proc");
-        assert_eq!(
-            mine.to_string()
-                .parse::<Identity>()
-                .expect("as it was written"),
-            mine
-        );
+        assert_eq!(mine.to_string().parse::<Identity>().expect("as it was written"), mine);
         assert!(mine.open().is_some());
     }
 
     #[test]
     fn another_start_time_is_another_process() {
         let mine = Identity::mine().expect("this process is in /proc");
-        assert!(
-            Identity {
-                start: mine.start + 1,
-                ..mine
-            }
-            .open()
-            .is_none()
-        );
+        assert!(Identity { start: mine.start + 1, ..mine }.open().is_none());
     }
 }

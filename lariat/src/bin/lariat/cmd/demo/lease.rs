@@ -31,10 +31,7 @@ pub(super) enum Woke {
 impl Lease {
     /// Takes it, or gives `None` if the demo is gone already.
     pub(super) fn take(demo: Identity) -> Option<Self> {
-        demo.open().map(|demo| Self {
-            demo,
-            until: Instant::now() + LIFETIME,
-        })
+        demo.open().map(|demo| Self { demo, until: Instant::now() + LIFETIME })
     }
 
     /// Waits until it is over, the other descriptor has something, or the time has passed.

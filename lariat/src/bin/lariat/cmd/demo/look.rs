@@ -75,13 +75,10 @@ pub(super) struct Look {
 impl Look {
     /// Number and memory of one kind of process.
     pub(super) fn tally(&self, kind: Kind) -> Tally {
-        self.members
-            .iter()
-            .filter(|m| m.kind == kind)
-            .fold(Tally::default(), |sum, m| Tally {
-                processes: sum.processes + 1,
-                memory: sum.memory + m.memory,
-            })
+        self.members.iter().filter(|m| m.kind == kind).fold(Tally::default(), |sum, m| Tally {
+            processes: sum.processes + 1,
+            memory: sum.memory + m.memory,
+        })
     }
 
     /// The processes in words, for a report on what should not be there.
@@ -113,19 +110,12 @@ impl Eyes {
         let executable = executable_of("self").ok_or_else(|| {
             io::Error::other("cannot read /proc, and everything here is counted there")
         })?;
-        Ok(Self {
-            executable,
-            myself: std::process::id(),
-        })
+        Ok(Self { executable, myself: std::process::id() })
     }
 
     /// The measure of memory that this kernel gives: shared pages divided by their users, or not.
     pub(super) fn measure(&self) -> &'static str {
-        if proportional("self").is_some() {
-            "PSS"
-        } else {
-            "RSS"
-        }
+        if proportional("self").is_some() { "PSS" } else { "RSS" }
     }
 
     /// All processes whose argv carries `token`.
@@ -175,11 +165,7 @@ impl Eyes {
         let mut empty_looks = 0;
         while empty_looks < 2 {
             let look = self.look(token)?;
-            empty_looks = if look.members.is_empty() {
-                empty_looks + 1
-            } else {
-                0
-            };
+            empty_looks = if look.members.is_empty() { empty_looks + 1 } else { 0 };
             if begun.elapsed() > CLEANUP_PATIENCE {
                 cleanup.survivors = look.names();
                 break;
@@ -213,9 +199,7 @@ impl Eyes {
     fn examine(&self, pid: i32, token: &str) -> Option<Seen> {
         let name = pid.to_string();
         let argv = fs::read(format!("/proc/{name}/cmdline")).ok()?;
-        let carries = argv
-            .windows(token.len())
-            .any(|part| part == token.as_bytes());
+        let carries = argv.windows(token.len()).any(|part| part == token.as_bytes());
         // The executable too, so that somebody's `pgrep -f token` is neither counted nor ended.
         if !carries || executable_of(&name)? != self.executable {
             return None;
@@ -227,10 +211,7 @@ impl Eyes {
             _ => Kind::Wrapper,
         };
         Some(Seen {
-            identity: Identity {
-                pid,
-                start: stat.start,
-            },
+            identity: Identity { pid, start: stat.start },
             parent: stat.parent,
             kind,
             argv,
@@ -250,25 +231,21 @@ impl Seen {
     fn role(&self) -> String {
         match self.kind {
             Kind::Wrapper => "lariat run".to_owned(),
-            Kind::Stage | Kind::Server => words(&self.argv)
-                .get(2)
-                .map_or_else(String::new, |role| (*role).to_owned()),
+            Kind::Stage | Kind::Server => {
+                words(&self.argv).get(2).map_or_else(String::new, |role| (*role).to_owned())
+            }
         }
     }
 }
 
 /// The words of an argv as procfs gives it.
 fn words(argv: &[u8]) -> Vec<&str> {
-    argv.split(|byte| *byte == 0)
-        .filter_map(|word| str::from_utf8(word).ok())
-        .collect()
+    argv.split(|byte| *byte == 0).filter_map(|word| str::from_utf8(word).ok()).collect()
 }
 
 /// Device and inode of what a process executes.
 fn executable_of(process: &str) -> Option<(u64, u64)> {
-    fs::metadata(format!("/proc/{process}/exe"))
-        .ok()
-        .map(|meta| (meta.dev(), meta.ino()))
+    fs::metadata(format!("/proc/{process}/exe")).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// The memory of a process in KiB: PSS, RSS where the kernel has no PSS, nothing once it ended.
@@ -296,9 +273,7 @@ mod tests {
     #[test]
     fn a_process_without_the_token_is_not_ours() {
         let eyes = Eyes::open().expect("/proc is there");
-        let look = eyes
-            .look("no argv carries this")
-            .expect("/proc is readable");
+        let look = eyes.look("no argv carries this").expect("/proc is readable");
         assert_eq!(look.tally(Kind::Server), Tally::default());
     }
 }

@@ -62,13 +62,9 @@ impl Screen {
     pub(super) fn open(on_stderr: bool) -> Self {
         let capable = variable("TERM").is_some_and(|term| term != "dumb");
         let (out, terminal, width): (Box<dyn Write>, bool, fn() -> usize) = if on_stderr {
-            (Box::new(io::stderr()), io::stderr().is_terminal(), || {
-                columns(io::stderr())
-            })
+            (Box::new(io::stderr()), io::stderr().is_terminal(), || columns(io::stderr()))
         } else {
-            (Box::new(io::stdout()), io::stdout().is_terminal(), || {
-                columns(io::stdout())
-            })
+            (Box::new(io::stdout()), io::stdout().is_terminal(), || columns(io::stdout()))
         };
         let live = terminal && capable;
         Self {
@@ -108,11 +104,7 @@ impl Screen {
 
     /// A line for a screen that cannot be redrawn, where it stands for a moment of the chart.
     pub(super) fn event(&mut self, text: &str) -> io::Result<()> {
-        if self.live {
-            Ok(())
-        } else {
-            self.line("", &format!("  {text}"))
-        }
+        if self.live { Ok(()) } else { self.line("", &format!("  {text}")) }
     }
 
     /// Draws the rows over the ones drawn last, if nothing was written since.
@@ -140,11 +132,7 @@ impl Screen {
         rows: &[(Mood, Vec<String>)],
         spare: &[usize],
     ) -> io::Result<()> {
-        let room = if self.live {
-            (self.width)()
-        } else {
-            usize::MAX
-        };
+        let room = if self.live { (self.width)() } else { usize::MAX };
         let columns = rows.first().map_or(0, |(_, row)| row.len());
         let wide = |column: usize| {
             let cells = rows.iter().map(|(_, row)| row[column].chars().count());
@@ -217,9 +205,7 @@ impl Screen {
                 _ => runs.push((tone, char.to_string())),
             }
         }
-        runs.iter()
-            .map(|(tone, run)| self.tone(tone, run))
-            .collect()
+        runs.iter().map(|(tone, run)| self.tone(tone, run)).collect()
     }
 
     /// The words of a row, in the colour of what they say.
@@ -242,14 +228,8 @@ impl Screen {
 
     /// Writes a line, folded where it is too long to read.
     fn prose(&mut self, tone: &str, text: &str) -> io::Result<()> {
-        let width = if self.live {
-            (self.width)().min(PROSE)
-        } else {
-            PROSE
-        };
-        fold(text, width)
-            .iter()
-            .try_for_each(|line| self.line(tone, line))
+        let width = if self.live { (self.width)().min(PROSE) } else { PROSE };
+        fold(text, width).iter().try_for_each(|line| self.line(tone, line))
     }
 
     /// Writes a line as it is; from here on nothing above is redrawn.
@@ -282,9 +262,7 @@ fn columns(terminal: impl AsFd) -> usize {
 
 /// Whether the locale can show blocks; none at all is taken as the UTF-8 that it mostly is.
 fn speaks_utf8() -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
-        .into_iter()
-        .find_map(variable);
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
     locale.is_none_or(|locale| {
         let locale = locale.to_string_lossy().to_lowercase();
         locale.contains("utf-8") || locale.contains("utf8")
@@ -319,9 +297,7 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 fn cut(text: &str, width: usize) -> &str {
-    text.char_indices()
-        .nth(width)
-        .map_or(text, |(end, _)| &text[..end])
+    text.char_indices().nth(width).map_or(text, |(end, _)| &text[..end])
 }
 
 #[cfg(test)]

@@ -1,0 +1,28 @@
+# just --list
+
+# Style, unit tests and a sample of the trials; a few minutes.
+check:
+    ./test quick
+
+# Everything.
+test:
+    ./test
+
+# The table of trials, or the cells whose names contain a word. LARIAT_TRIALS=full for all of it.
+trial *WORDS:
+    cargo nextest run -p lariat -p lariat-contain --test trials {{WORDS}}
+
+# What Lariat costs; see lariat/benches/run/main.rs for the options.
+bench *OPTIONS:
+    cargo bench -p lariat --bench run -- {{OPTIONS}}
+
+# The documentation, private items too.
+doc:
+    cargo doc --workspace --no-deps --document-private-items --open
+
+# What must hold before a version is tagged. Publishes nothing.
+release-check:
+    CI=true LARIAT_TRIALS=full ./test
+    cargo publish --dry-run --locked -p lariat-contain
+    cargo package --locked --list -p lariat
+    cargo build --release --locked
