@@ -130,8 +130,7 @@ impl Hold {
                 return Err(Error::Spawn(SpawnStage::Socket, e));
             }
         };
-        let copy =
-            leaf.as_ref().and_then(|_| options.leaf).and_then(|p| Leaf::existing(p, options.mark));
+        let copy = leaf.as_ref().and(options.leaf).and_then(|p| Leaf::existing(p, options.mark));
         let ids = pidns::Ids::current();
         let mut namespace = None;
         let mut side = Err(io::Error::from(io::ErrorKind::Unsupported));
@@ -250,12 +249,12 @@ impl Hold {
         descent::below(root, &[])
     }
 
-    /// Readable when [`Hold::next`] has something; `None` when only its deadline and SIGCHLD count.
+    /// Readable when [`Hold::event`] has something; `None` when only its deadline and SIGCHLD count.
     pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.control.as_ref().map(AsFd::as_fd)
     }
 
-    /// When [`Hold::next`] wants to be called even if nothing is readable.
+    /// When [`Hold::event`] wants to be called even if nothing is readable.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.own {
             Some(guard) => guard.deadline(),
@@ -291,7 +290,7 @@ impl Hold {
     }
 
     /// What has happened since the last call, one thing at a time. Never blocks.
-    pub fn next(&mut self) -> Option<Event> {
+    pub fn event(&mut self) -> Option<Event> {
         if let Some(guard) = &mut self.own {
             return guard.tick().map(Event::Ended);
         }
@@ -337,7 +336,7 @@ impl Hold {
         }
     }
 
-    /// Waits until [`Hold::next`] may have something, a signal has come or `other` is readable.
+    /// Waits until [`Hold::event`] may have something, a signal has come or `other` is readable.
     pub fn wait(&self, signals: &Signals, other: Option<BorrowedFd<'_>>) {
         let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);

@@ -133,7 +133,7 @@ fn serve(owner: &OwnedFd, brief: &Brief, mut words: Vec<OsString>) -> Result<(),
     }
     let mut owner_lives = true;
     loop {
-        while let Some(event) = hold.next() {
+        while let Some(event) = hold.event() {
             match event {
                 Event::Exited(exit) => say(owner, &Word::Exited(exit).encode()),
                 Event::GuardianDied => {}

@@ -48,6 +48,7 @@ pub use probe::{Choice, Machine, probe};
 pub use report::{Emptied, Exit, Report, Survivor, Survivors};
 pub use sys::Backend;
 pub use sys::cgroup::Leaf;
+pub use sys::inherited::close_leaked;
 pub use sys::mark::{Mark, sweep};
 pub use sys::signals::{Signals, name as signal_name};
 pub use tree::{Spec, Tree};

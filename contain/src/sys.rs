@@ -6,7 +6,7 @@
 
 pub(crate) mod linux;
 
-pub(crate) use linux::{cgroup, descent, launch, mark, pidns, procfs, signals, socket};
+pub(crate) use linux::{cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket};
 
 /// What holds a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -155,7 +155,7 @@ impl Tree {
     }
 
     /// What has happened since the last call. Never blocks; [`AsFd`] says when to call.
-    pub fn next(&mut self) -> Option<Event> {
+    pub fn event(&mut self) -> Option<Event> {
         loop {
             match hear(&self.owner) {
                 Received::Packet(text) => match Word::decode(&text) {
@@ -178,7 +178,7 @@ impl Tree {
     pub fn close(mut self) -> Result<Emptied, Survivors> {
         self.ask(Ask::Closed);
         loop {
-            match self.next() {
+            match self.event() {
                 Some(Event::Ended(report)) => return report.verdict(),
                 Some(_) => {}
                 None => self.wait(),

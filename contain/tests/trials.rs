@@ -18,7 +18,9 @@ const RUNG: Duration = Duration::from_millis(150);
 fn main() {
     trials::misbehave_if_asked();
     lariat_contain::main_if_asked();
-    own_if_asked();
+    if own_if_asked() {
+        return;
+    }
     let arguments = Arguments::from_args();
     let tests = subjects().into_iter().flat_map(|(name, subject)| tests(&name, &subject)).collect();
     libtest_mimic::run(&arguments, tests).exit();
@@ -65,11 +67,11 @@ fn tests(name: &str, subject: &Subject) -> Vec<Trial> {
     tests
 }
 
-/// Plays the owner: `EXE __own BACKEND -- SERVER…`.
-fn own_if_asked() {
+/// Plays the owner if asked: `EXE __own BACKEND -- SERVER…`.
+fn own_if_asked() -> bool {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_none_or(|verb| verb != "__own") {
-        return;
+        return false;
     }
     let backend = args.next().and_then(|b| Backend::named(b.to_str()?)).map(Choice::Named);
     let mut server = args.skip_while(|word| word != "--").skip(1);
@@ -101,5 +103,5 @@ fn own_if_asked() {
             _ => {}
         }
     }
-    std::process::exit(0)
+    true
 }

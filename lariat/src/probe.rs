@@ -116,7 +116,7 @@ pub fn probe(
 fn end(mut hold: Hold, signals: &Signals, sight: &mut Sight<'_>, at_once: bool) -> Report {
     hold.ask(if at_once { Ask::Kill } else { Ask::Closed });
     loop {
-        if let Some(Event::Ended(report)) = hold.next() {
+        if let Some(Event::Ended(report)) = hold.event() {
             hold.done();
             sight.hear();
             return report;

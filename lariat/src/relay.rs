@@ -82,6 +82,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     // First of all: a signal that comes from here on is handled, not fatal.
     let signals = Signals::block(&[TERM, INT, HUP, QUIT, USR1, USR2, WINCH, CHLD])
         .map_err(Failure::Streams)?;
+    contain::close_leaked();
     let host = Host::find();
     let server = run.plan.server.clone();
     let ground = Ground::prepare(run.plan)?;
@@ -209,7 +210,7 @@ struct Wrapper<'a> {
 impl Wrapper<'_> {
     fn serve(mut self) -> Outcome {
         loop {
-            while let Some(event) = self.hold.next() {
+            while let Some(event) = self.hold.event() {
                 match event {
                     Event::Exited(exit) => self.exit = Some(exit),
                     Event::GuardianDied => {

@@ -127,10 +127,8 @@ impl<'a> Client<'a> {
 
     /// Adds what the server has. A list it does not know is empty, not an error.
     pub fn list(&mut self, offer: &mut Offer) -> Result<(), Error> {
-        let names = |items: Vec<Value>| {
-            items.iter().filter_map(|t| Some(t["name"].as_str()?.to_string())).collect()
-        };
-        offer.tools = names(self.pages("tools/list", "tools")?);
+        let tools = self.pages("tools/list", "tools")?;
+        offer.tools = tools.iter().filter_map(|t| Some(t["name"].as_str()?.to_string())).collect();
         offer.resources = self.pages("resources/list", "resources")?.len();
         offer.prompts = self.pages("prompts/list", "prompts")?.len();
         Ok(())

@@ -132,10 +132,8 @@ pub(crate) fn launch(
     let parent = rustix::process::getpid();
     match fork(0, cgroup).map_err(Failure::Fork)? {
         Side::Child => {
-            let (step, error) =
-                match become_command(command, &words, mark, mask, procs, parent, &write) {
-                    Err(failed) => failed,
-                };
+            let Err((step, error)) =
+                become_command(command, &words, mark, mask, procs, parent, &write);
             let mut report = [step; 5];
             report[1..].copy_from_slice(&error.raw_os_error().unwrap_or(0).to_ne_bytes());
             // If even this fails the parent sees end-of-file and then the exit code.
@@ -199,8 +197,7 @@ fn become_command(
     mark.wear();
     place_stdio(command).map_err(|e| (b's', e))?;
     close_all_but(3, &[status.as_raw_fd()]);
-    // SAFETY: installing SIG_DFL or SIG_IGN has no handler to be unsafe; single-threaded.
-    unsafe { libc::signal(libc::SIGPIPE, inherited::sigpipe()) };
+    inherited::restore_dispositions();
     mask.enforce();
     let mut pointers: Vec<*const libc::c_char> = words.iter().map(|w| w.as_ptr()).collect();
     pointers.push(std::ptr::null());

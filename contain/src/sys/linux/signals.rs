@@ -55,8 +55,11 @@ impl Signals {
     /// Blocks these signals for the calling thread and makes them readable.
     ///
     /// A signal that is ignored stays ignored: a process started with `nohup` is not woken by
-    /// SIGHUP.
+    /// SIGHUP. Only SIGCHLD is heard in any case.
     pub fn block(signals: &[i32]) -> io::Result<Signals> {
+        if signals.contains(&libc::SIGCHLD) {
+            super::inherited::hear_of_children();
+        }
         let set = Mask::of(signals);
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
         // SAFETY: both sets are valid for their direction; SIG_BLOCK only adds to the mask.
