@@ -1,16 +1,22 @@
 //! Every environment variable we read, and what is found from it.
 //!
-//! Hosts strip a server's environment to HOME, LOGNAME, PATH, SHELL, TERM and USER, so nothing else
-//! may matter: no XDG variable, no option. Options are in argv.
+//! Hosts strip a server's environment to HOME, LOGNAME, PATH, SHELL, TERM and USER, so for a
+//! wrapper nothing but HOME may matter: no XDG variable, no option. Options are in argv. The others
+//! are about looks, for commands that a person types.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// `HOME`: where the state directory is, unless told otherwise. Without it, the home directory of
 /// the user as `/etc/passwd` has it.
 pub(crate) fn home() -> Option<PathBuf> {
-    let named = std::env::var_os("HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    let named = variable("HOME").map(PathBuf::from).filter(|p| p.is_absolute());
     named.or_else(|| {
         let uid = rustix::process::getuid().as_raw().to_string();
         let passwd = std::fs::read("/etc/passwd").ok()?;
@@ -19,6 +25,26 @@ pub(crate) fn home() -> Option<PathBuf> {
             (fields.get(2)? == &uid.as_bytes()).then_some(())?;
             Some(OsString::from_vec(fields.get(5)?.to_vec()).into())
         })
+    })
+}
+
+/// `TERM`: false where the cursor cannot be moved.
+pub(crate) fn terminal_can_draw() -> bool {
+    variable("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// `NO_COLOR`: set, there is no colour.
+pub(crate) fn wants_colour() -> bool {
+    variable("NO_COLOR").is_none()
+}
+
+/// `LC_ALL`, `LC_CTYPE`, `LANG`: whether the locale can show blocks; none at all is taken as the
+/// UTF-8 that it mostly is.
+pub(crate) fn speaks_utf8() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
+    locale.is_none_or(|locale| {
+        let locale = locale.to_string_lossy().to_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
     })
 }
 

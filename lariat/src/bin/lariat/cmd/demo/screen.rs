@@ -4,8 +4,7 @@
 //! and there is nothing to restore when the demo is interrupted. Each frame is one write, for the
 //! same reason. Colour follows `NO_COLOR`; rows are cut to the terminal's width, so none wraps.
 
-use std::env;
-use std::ffi::OsString;
+use crate::env;
 use std::io::{self, IsTerminal, Write};
 use std::iter;
 use std::os::fd::AsFd;
@@ -60,7 +59,7 @@ pub(super) struct Screen {
 impl Screen {
     /// The screen on stdout, or on stderr when stdout is for a program.
     pub(super) fn open(on_stderr: bool) -> Self {
-        let capable = variable("TERM").is_some_and(|term| term != "dumb");
+        let capable = env::terminal_can_draw();
         let (out, terminal, width): (Box<dyn Write>, bool, fn() -> usize) = if on_stderr {
             (Box::new(io::stderr()), io::stderr().is_terminal(), || columns(io::stderr()))
         } else {
@@ -70,8 +69,8 @@ impl Screen {
         Self {
             out,
             live,
-            colour: live && variable("NO_COLOR").is_none(),
-            levels: if speaks_utf8() { BLOCKS } else { ASCII },
+            colour: live && env::wants_colour(),
+            levels: if env::speaks_utf8() { BLOCKS } else { ASCII },
             width,
             drawn: 0,
         }
@@ -260,15 +259,6 @@ fn columns(terminal: impl AsFd) -> usize {
     if columns == 0 { 80 } else { columns.min(100) }
 }
 
-/// Whether the locale can show blocks; none at all is taken as the UTF-8 that it mostly is.
-fn speaks_utf8() -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
-    locale.is_none_or(|locale| {
-        let locale = locale.to_string_lossy().to_lowercase();
-        locale.contains("utf-8") || locale.contains("utf8")
-    })
-}
-
 /// Folds a line at spaces; what goes below keeps the indent.
 fn fold(text: &str, width: usize) -> Vec<String> {
     let (indent, _) = text.split_at(text.len() - text.trim_start().len());
@@ -285,15 +275,6 @@ fn fold(text: &str, width: usize) -> Vec<String> {
     }
     lines.push(line);
     lines
-}
-
-/// A variable that says what the terminal can show.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "about looks only; it is a person who starts the demo, not a host that strips it all"
-)]
-fn variable(name: &str) -> Option<OsString> {
-    env::var_os(name).filter(|value| !value.is_empty())
 }
 
 fn cut(text: &str, width: usize) -> &str {
