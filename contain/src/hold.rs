@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 /// How long past the end of the ladder the guardian may be silent before the holder replaces it.
 const OVERDUE: Duration = Duration::from_secs(1);
 
+/// How long a holder that has finished waits for its guardian to leave.
+const PARTING: Duration = Duration::from_millis(100);
+
 /// What to run. Environment and working directory are the holder's own.
 #[derive(Debug)]
 pub struct Command {
@@ -327,12 +330,17 @@ impl Hold {
         None
     }
 
-    /// Tells the guardian that the report has been dealt with, and ends the hold.
+    /// Tells the guardian that the report has been dealt with, and ends the hold. Waits a moment
+    /// for the guardian to leave, so that nothing of ours is left when the holder leaves.
     pub fn done(mut self) {
         if let Some(control) = self.control.take() {
+            let guardian = self.guardian.pidfd();
             say(&control, &Order::Done.encode());
             drop(control);
-            self.reap_guardian();
+            if let Some(fd) = &guardian {
+                let deadline = Instant::now() + PARTING;
+                guardian::wait(&mut [PollFd::new(fd, PollFlags::IN)], Some(deadline));
+            }
         }
     }
 

@@ -210,7 +210,18 @@ struct Wrapper<'a> {
 impl Wrapper<'_> {
     fn serve(mut self) -> Outcome {
         loop {
-            while let Some(event) = self.hold.event() {
+            let ready = self.wait();
+            // A message that passes through has nothing to do with the tree.
+            let only_bytes = |(who, _): &(Who, PollFlags)| matches!(who, Who::Up | Who::Down);
+            let late = self.hold.deadline().is_some_and(|d| Instant::now() >= d);
+            let tree_is_due = late || ready.is_empty() || !ready.iter().all(only_bytes);
+            for (who, flags) in ready {
+                self.handle(who, flags);
+            }
+            if self.host.as_ref().is_some_and(|h| h.pidfd().is_none() && h.has_died()) {
+                self.host_died();
+            }
+            while let Some(event) = tree_is_due.then(|| self.hold.event()).flatten() {
                 match event {
                     Event::Exited(exit) => self.exit = Some(exit),
                     Event::GuardianDied => {
@@ -218,12 +229,6 @@ impl Wrapper<'_> {
                     }
                     Event::Ended(report) => return self.finish(report),
                 }
-            }
-            for (who, flags) in self.wait() {
-                self.handle(who, flags);
-            }
-            if self.host.as_ref().is_some_and(|h| h.pidfd().is_none() && h.has_died()) {
-                self.host_died();
             }
         }
     }

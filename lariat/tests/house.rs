@@ -243,7 +243,7 @@ fn word(text: &str) -> &str {
 
 /// The text without comments. Good enough for rules: a string with two slashes loses its end.
 fn code(text: &str) -> String {
-    text.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect()
+    text.lines().map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n").collect()
 }
 
 fn too_long(path: &str, text: &str) -> Option<String> {
@@ -280,7 +280,7 @@ fn over_budget(tree: &str, budget: usize) -> Option<String> {
 }
 
 fn forgotten(path: &str, text: &str, manifest: &str, metadata: &str) -> Option<String> {
-    let metadata: serde_json::Value = serde_json::from_str(metadata).unwrap();
+    let metadata: serde_json::Value = serde_json::from_str(metadata).expect("cargo speaks JSON");
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let mut targets =
         packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
@@ -291,10 +291,10 @@ fn forgotten(path: &str, text: &str, manifest: &str, metadata: &str) -> Option<S
     if !targets.any(is_this) {
         return Some(format!("{path} is no test target; it never runs"));
     }
-    let name = Path::new(path).file_stem().unwrap().to_str().unwrap();
+    let name = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".rs");
     let mut stanzas = manifest.split("[[test]]").skip(1);
     let own_main = stanzas.any(|s| {
-        let stanza = s.split("\n[").next().unwrap();
+        let stanza = s.split("\n[").next().unwrap_or("");
         stanza.contains(&format!("name = \"{name}\"")) && stanza.contains("harness = false")
     });
     (text.lines().any(|line| line.starts_with(MAIN)) && !own_main)
@@ -314,7 +314,7 @@ fn assert_none(complaints: Vec<String>) {
 }
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace").to_owned()
 }
 
 /// Every Rust file of the workspace, by its path from the root.
@@ -334,12 +334,12 @@ fn sources(root: &Path) -> Vec<(String, String)> {
     let (mut found, mut waiting) = (Vec::new(), vec![root.to_owned()]);
     while let Some(dir) = waiting.pop() {
         for entry in fs::read_dir(&dir).into_iter().flatten() {
-            let path = entry.unwrap().path();
+            let path = entry.expect("a readable directory").path();
             if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
                 waiting.push(path);
             } else if path.extension().is_some_and(|ext| ext == "rs") {
-                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-                found.push((name, fs::read_to_string(&path).unwrap()));
+                let name = path.strip_prefix(root).expect("below it").display().to_string();
+                found.push((name, fs::read_to_string(&path).expect("readable text")));
             }
         }
     }
@@ -349,7 +349,8 @@ fn sources(root: &Path) -> Vec<(String, String)> {
 
 fn cargo(args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO"));
-    let output = command.args(args).arg("--offline").current_dir(workspace()).output().unwrap();
+    let output =
+        command.args(args).arg("--offline").current_dir(workspace()).output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout).expect("text")
 }

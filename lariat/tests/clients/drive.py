@@ -1,7 +1,7 @@
 """A host made of the Python SDK: drive.py MODE TOKEN -- command args…
 
 talk   asks everything that has one answer, prints the answers, leaves politely.
-hold   repeats one call until somebody kills it.
+hold   repeats one call until somebody kills it, for two minutes at most.
 """
 
 import asyncio
@@ -36,8 +36,9 @@ async def talk(client):
 async def hold(client):
     names = {tool.name for tool in (await client.list_tools()).tools}
     name = sorted(names & CALLS.keys())[0]
-    while True:
-        await client.call_tool(name, CALLS[name])
+    async with asyncio.timeout(120):
+        while True:
+            await client.call_tool(name, CALLS[name])
 
 
 async def main():

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -53,17 +52,14 @@ pub(crate) fn sweep(token: &str) {
     gone(token, PROMISE);
 }
 
-/// Waits for a child, and kills it when the time is over.
-pub(crate) fn until(
+/// Waits until the condition holds. Gives false when the time is over.
+pub(crate) fn wait_until(
     limit: Duration,
-    mut child: Child,
-    done: impl Fn(&mut Child) -> io::Result<bool>,
+    mut done: impl FnMut() -> io::Result<bool>,
 ) -> io::Result<bool> {
     let deadline = Instant::now() + limit;
-    while !done(&mut child)? {
+    while !done()? {
         if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
             return Ok(false);
         }
         pause(Duration::from_millis(10));
