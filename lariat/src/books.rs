@@ -12,9 +12,11 @@ use crate::receipt::{Reason, Receipt};
 use contain::{Machine, Mark, Member, Report};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -54,8 +56,8 @@ pub struct Page {
     pub mark: u64,
     /// Its cgroup leaf.
     pub leaf: Option<PathBuf>,
-    /// Where the user wants the receipt.
-    pub receipt: Option<PathBuf>,
+    /// Where the user wants the receipt, as bytes: a path need not be text.
+    receipt: Option<Vec<u8>>,
     /// When it began, in milliseconds since 1970.
     pub started_ms: u64,
     /// Machine, boot and pid namespace in which the pids above mean something.
@@ -133,7 +135,7 @@ impl Books {
             backend: opening.machine.backend.name().into(),
             mark: opening.mark.number(),
             leaf: opening.machine.leaf.clone(),
-            receipt: opening.receipt,
+            receipt: opening.receipt.map(|path| path.into_os_string().into_vec()),
             started_ms: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
             place: Place::here(),
         };
@@ -292,6 +294,7 @@ impl Entry {
         // The tree is gone either way; an unwritable log or receipt must not keep it in the books.
         let _unlogged = self.log("ended", &receipt);
         if let Some(path) = &self.page.receipt {
+            let path = Path::new(OsStr::from_bytes(path));
             let _unwritten = write_receipt(path, &self.page.session, &receipt);
         }
         if let Ok(emptied) = report.verdict() {
@@ -315,8 +318,11 @@ pub fn write_receipt(path: &Path, session: &SessionId, receipt: &Receipt) -> io:
     let draft = receipt_draft(path, session);
     let mut text = serde_json::to_vec(receipt)?;
     text.push(b'\n');
-    fs::write(&draft, text)?;
-    fs::rename(&draft, path)
+    let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
+    if written.is_err() {
+        let _absent = fs::remove_file(&draft);
+    }
+    written
 }
 
 /// The name a receipt has while it is being written.

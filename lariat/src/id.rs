@@ -35,12 +35,32 @@ pub struct ServerName(String);
 /// Longer names are cut: they end up in file names.
 const LONGEST: usize = 80;
 
-/// Programs that only start another one, named by their first argument that is not an option.
+/// Programs that only start another one, named by what they start.
 const LAUNCHERS: [&str; 10] =
     ["npx", "uvx", "bunx", "pnpx", "node", "python", "python3", "uv", "npm", "deno"];
 
-/// Words of launchers that come before the package.
-const LAUNCH_VERBS: [&str; 5] = ["exec", "run", "x", "tool", "dlx"];
+/// Words and switches of launchers that may come before the package. Behind any other option the
+/// next word could be its value, perhaps a secret, so there the search ends.
+const BEFORE_PACKAGE: [&str; 18] = [
+    "exec",
+    "run",
+    "x",
+    "tool",
+    "dlx",
+    "--",
+    "-y",
+    "--yes",
+    "-q",
+    "--quiet",
+    "--offline",
+    "--silent",
+    "--no-install",
+    "--isolated",
+    "--prefer-offline",
+    "-m",
+    "-u",
+    "--no-cache",
+];
 
 impl ServerName {
     /// A name a user gave.
@@ -53,11 +73,9 @@ impl ServerName {
         let base = last_part(&program.to_string_lossy()).to_string();
         let mut named = base.clone();
         if LAUNCHERS.contains(&base.as_str()) {
-            let package = args
-                .iter()
-                .map(|a| a.to_string_lossy())
-                .find(|a| !a.starts_with('-') && !LAUNCH_VERBS.contains(&a.as_ref()));
-            if let Some(package) = package {
+            let words = args.iter().map(|a| a.to_string_lossy());
+            let package = words.skip_while(|a| BEFORE_PACKAGE.contains(&a.as_ref())).next();
+            if let Some(package) = package.filter(|p| is_package(p)) {
                 // A version tag is not part of the name.
                 let part = last_part(&package);
                 named = part.split('@').next().unwrap_or(part).to_string();
@@ -76,6 +94,12 @@ impl fmt::Display for ServerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// A package or a path: no option, no address with credentials, no assignment.
+fn is_package(text: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || "@/._-+".contains(c);
+    !text.starts_with('-') && text.chars().all(plain)
 }
 
 fn last_part(text: &str) -> &str {
@@ -106,10 +130,19 @@ mod tests {
         let npx = "npx -y @modelcontextprotocol/server-everything@2.0.1 stdio";
         assert_eq!(derived(npx), "server-everything");
         assert_eq!(derived("uvx mcp-server-time --local-timezone UTC"), "mcp-server-time");
-        assert_eq!(derived("/usr/bin/node /srv/my server/index.js"), "my");
+        assert_eq!(derived("/usr/bin/node /srv/my-server/index.js"), "index.js");
+        assert_eq!(derived("python3 -m mcp_server_time"), "mcp_server_time");
         assert_eq!(derived("npm exec -- foo"), "foo");
         assert_eq!(derived("/opt/bin/github-mcp"), "github-mcp");
         assert_eq!(derived("npx"), "npx");
+    }
+
+    #[test]
+    fn what_may_be_a_secret_is_never_a_name() {
+        assert_eq!(derived("uvx --token s3cret pkg"), "uvx");
+        assert_eq!(derived("uvx --index-url https://user:s3cret@pypi.example pkg"), "uvx");
+        assert_eq!(derived("uvx git+https://s3cret@example/repo"), "uvx");
+        assert_eq!(derived("npx TOKEN=s3cret"), "npx");
     }
 
     #[test]

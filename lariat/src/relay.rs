@@ -218,6 +218,7 @@ impl Wrapper<'_> {
             for (who, flags) in ready {
                 self.handle(who, flags);
             }
+            self.drain.notice_stall();
             if self.host.as_ref().is_some_and(|h| h.pidfd().is_none() && h.has_died()) {
                 self.host_died();
             }
@@ -242,12 +243,15 @@ impl Wrapper<'_> {
             Ends::Relayed { up, down } => {
                 slots.extend(up.interest().map(|fd| (Who::Up, fd)));
                 slots.extend(down.interest().map(|fd| (Who::Down, fd)));
+                slots.extend(down.sink_watch().map(|fd| (Who::Stdout, fd)));
             }
             Ends::Direct { stdin, stdout } => {
-                // Hang-up is reported unasked; asking for data would wake us for every message.
-                let watch = |fd| PollFd::new(fd, PollFlags::RDHUP);
-                slots.extend(stdin.as_ref().map(|fd| (Who::Stdin, watch(fd))));
-                slots.extend(stdout.as_ref().map(|fd| (Who::Stdout, watch(fd))));
+                // Hang-up is reported unasked; asking for data would wake us for every message. A
+                // host may half-close a socket from which it only reads: that is no hang-up.
+                let watch = |fd, flags| PollFd::new(fd, flags);
+                let (half, whole) = (PollFlags::RDHUP, PollFlags::empty());
+                slots.extend(stdin.as_ref().map(|fd| (Who::Stdin, watch(fd, half))));
+                slots.extend(stdout.as_ref().map(|fd| (Who::Stdout, watch(fd, whole))));
             }
         }
         slots.extend(self.hold.event_fd().map(|fd| (Who::Tree, readable(fd))));
@@ -258,7 +262,8 @@ impl Wrapper<'_> {
         let (who, mut fds): (Vec<Who>, Vec<PollFd<'_>>) = slots.into_iter().unzip();
         let unwatched = host.is_some_and(|h| h.pidfd().is_none());
         let parent_check = unwatched.then(|| Instant::now() + PARENT_CHECK);
-        poll_until(&mut fds, [self.hold.deadline(), parent_check].into_iter().flatten().min());
+        let deadlines = [self.hold.deadline(), parent_check, self.drain.deadline()];
+        poll_until(&mut fds, deadlines.into_iter().flatten().min());
         let flags = fds.iter().map(PollFd::revents);
         who.into_iter().zip(flags).filter(|(_, f)| !f.is_empty()).collect()
     }
@@ -287,15 +292,21 @@ impl Wrapper<'_> {
             }
             (Who::Up, Ends::Relayed { up, .. }) => {
                 up.turn();
-                if up.flow() != Flow::Open {
+                // A server that does not read any more is the host's business: it sees the pipe
+                // break. A host that does not write any more has ended the session.
+                if matches!(up.flow(), Flow::Draining | Flow::Closed) {
                     self.end(Reason::StdinClosed, Ask::Closed);
                 }
             }
             (Who::Down, Ends::Relayed { down, .. }) => {
                 down.turn();
-                if down.flow() == Flow::Closed && self.exit.is_none() {
+                if down.flow() == Flow::Refused {
                     self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
                 }
+            }
+            (Who::Stdout, Ends::Relayed { down, .. }) if hung_up => {
+                down.refuse();
+                self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
             }
             _ => {}
         }
@@ -327,6 +338,10 @@ impl Wrapper<'_> {
             .is_some_and(|(reason, _)| matches!(reason, Reason::StdinClosed | Reason::Failed(_)));
         if same_moment && by_hang_up {
             self.cause = None;
+        }
+        // Somebody else may hold the host's end of the pipe; the server is to see it close.
+        if let Ends::Relayed { up, .. } = &mut self.ends {
+            up.stop();
         }
         self.end(Reason::HostDied, Ask::Closed);
     }
@@ -369,34 +384,52 @@ impl Wrapper<'_> {
     }
 
     /// Passes on what the server wrote before it left, as long as the host takes it.
+    ///
+    /// A bare server would wait in its last write until the host reads. So do we, unless the host
+    /// has ended the session itself: then a host that stopped reading is not waited for long.
     fn last_words(&mut self) {
+        let patient = self.cause.is_none();
         let mut deadline = Instant::now() + STALL;
         if let Ends::Relayed { up, .. } = &mut self.ends {
             up.stop();
         }
         loop {
             // The tree is empty: what can be read now is all there will be.
-            while self.drain.take() {}
+            self.drain.take_all();
             self.drain.flush();
-            let mut relay_done = true;
             if let Ends::Relayed { down, .. } = &mut self.ends {
                 down.exhaust();
-                relay_done = !down.is_pending();
             }
             let mut fds: Vec<PollFd<'_>> = self.drain.host_interest().into_iter().collect();
             if let Ends::Relayed { down, .. } = &self.ends {
-                fds.extend(down.interest().filter(|_| !relay_done));
+                fds.extend(down.interest().filter(|_| down.is_pending()));
             }
-            if fds.is_empty() || Instant::now() >= deadline {
+            let waiting = fds.len();
+            if waiting == 0 {
                 return;
             }
-            let before = Instant::now();
-            poll_until(&mut fds, Some(deadline));
-            if fds.iter().any(|fd| !fd.revents().is_empty()) {
-                // It moves: a slow reader is not a stalled one.
-                deadline = before + STALL;
+            let host = self.host.as_ref().and_then(Host::pidfd);
+            fds.push(PollFd::new(self.signals, PollFlags::IN));
+            fds.extend(host.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            // Where the kernel does not tell us of the host's death, patience has an end.
+            let limit = (!patient || host.is_none()).then_some(deadline);
+            poll_until(&mut fds, limit);
+            let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let moves = fds[..waiting].iter().any(ready);
+            let called_off = fds.get(waiting + 1).is_some_and(ready)
+                || (ready(&fds[waiting]) && self.had_stop_signal());
+            if moves {
+                // A slow reader is not a stalled one.
+                deadline = Instant::now() + STALL;
+            } else if called_off || limit.is_some_and(|d| Instant::now() >= d) {
+                return;
             }
         }
+    }
+
+    /// True if one of the signals that have come means stop.
+    fn had_stop_signal(&self) -> bool {
+        std::iter::from_fn(|| self.signals.next()).any(|s| [TERM, INT, HUP, QUIT].contains(&s))
     }
 }
 

@@ -99,7 +99,12 @@ impl Ground {
         };
         if let Some(path) = plan.receipt {
             // Proves at the start that the receipt can be written at the end.
-            if let Err(e) = std::fs::write(receipt_draft(&path, &entry.page().session), "") {
+            let written = if path.is_dir() {
+                Err(io::ErrorKind::IsADirectory.into())
+            } else {
+                std::fs::write(receipt_draft(&path, &entry.page().session), "")
+            };
+            if let Err(e) = written {
                 abandon(&entry, "receipt");
                 return Err(Failure::Receipt(path, e));
             }

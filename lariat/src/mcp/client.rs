@@ -78,6 +78,7 @@ pub struct Client<'a> {
     deadline: Instant,
     /// Called every few milliseconds while waiting; false to stop.
     glance: &'a mut dyn FnMut() -> bool,
+    next_glance: Instant,
     modern: bool,
 }
 
@@ -96,6 +97,7 @@ impl<'a> Client<'a> {
             next_id: 0,
             deadline,
             glance,
+            next_glance: Instant::now(),
             modern: false,
         }
     }
@@ -219,6 +221,7 @@ impl<'a> Client<'a> {
             if let Some(line) = self.frames.next() {
                 return Ok(line);
             }
+            self.check(method)?;
             match rustix::io::read(self.output, &mut buffer) {
                 Ok(0) => return Err(Error::Closed),
                 Ok(n) => self
@@ -232,13 +235,24 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn wait(&mut self, fd: &OwnedFd, flags: PollFlags, method: &str) -> Result<(), Error> {
-        if Instant::now() >= self.deadline {
+    /// Looks at the clock and, every few milliseconds, lets the caller look around: a server that
+    /// never stops talking must not keep us from either.
+    fn check(&mut self, method: &str) -> Result<(), Error> {
+        let now = Instant::now();
+        if now >= self.deadline {
             return Err(Error::Timeout(method.into()));
         }
-        if !(self.glance)() {
-            return Err(Error::Interrupted);
+        if now >= self.next_glance {
+            self.next_glance = now + GLANCE;
+            if !(self.glance)() {
+                return Err(Error::Interrupted);
+            }
         }
+        Ok(())
+    }
+
+    fn wait(&mut self, fd: &OwnedFd, flags: PollFlags, method: &str) -> Result<(), Error> {
+        self.check(method)?;
         let glance = Timespec { tv_sec: 0, tv_nsec: GLANCE.as_nanos() as i64 };
         // An interruption is a reason to try again, which the callers do.
         let _interrupted = poll(&mut [PollFd::new(fd, flags)], Some(&glance));

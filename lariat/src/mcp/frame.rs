@@ -11,6 +11,8 @@ pub(crate) struct TooLong;
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
+    /// Lines up to here were given out.
+    given: usize,
     /// Bytes up to here were searched and hold no newline.
     searched: usize,
 }
@@ -18,6 +20,9 @@ pub(crate) struct Frames {
 impl Frames {
     /// Takes in what was read.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        self.buffer.drain(..self.given);
+        self.searched -= self.given;
+        self.given = 0;
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() > LONGEST { Err(TooLong) } else { Ok(()) }
     }
@@ -29,10 +34,8 @@ impl Frames {
             self.searched = self.buffer.len();
             return None;
         };
-        let rest = self.buffer.split_off(at + 1);
-        let mut line = std::mem::replace(&mut self.buffer, rest);
-        self.searched = 0;
-        line.pop();
+        let mut line = self.buffer[self.given..at].to_vec();
+        (self.given, self.searched) = (at + 1, at + 1);
         line.pop_if(|b| *b == b'\r');
         Some(line)
     }
@@ -53,7 +56,7 @@ mod tests {
                 lines.extend(std::iter::from_fn(|| frames.next()));
             }
             assert_eq!(lines, [&b"one"[..], b"", b"two"], "pieces of {size}");
-            assert_eq!(frames.buffer, b"three");
+            assert_eq!(&frames.buffer[frames.given..], b"three");
         }
     }
 }

@@ -24,8 +24,10 @@ pub(crate) enum Flow {
     Open,
     /// The source has ended; what is buffered still has to go out.
     Draining,
-    /// Everything has gone out, or there is nobody left to take it.
+    /// The source has ended and everything has gone out.
     Closed,
+    /// There is nobody left to take it.
+    Refused,
 }
 
 /// A source, a sink and at most one buffer of bytes between them.
@@ -36,16 +38,18 @@ pub(crate) struct Pump {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    refused: bool,
 }
 
 impl Pump {
     pub(crate) fn new(source: OwnedFd, sink: Sink) -> Pump {
         let buffer = vec![0; BUFFER].into_boxed_slice();
-        Pump { source: Some(source), sink: Some(sink), buffer, start: 0, end: 0 }
+        Pump { source: Some(source), sink: Some(sink), buffer, start: 0, end: 0, refused: false }
     }
 
     pub(crate) fn flow(&self) -> Flow {
         match (&self.source, &self.sink) {
+            (_, None) if self.refused => Flow::Refused,
             (_, None) => Flow::Closed,
             (None, Some(_)) => Flow::Draining,
             (Some(_), Some(_)) => Flow::Open,
@@ -69,6 +73,16 @@ impl Pump {
         }
     }
 
+    /// The sink, to be watched for hang-up while nothing is written to it.
+    pub(crate) fn sink_watch(&self) -> Option<PollFd<'_>> {
+        match &self.sink {
+            Some(Sink::Host(outlet)) if !self.is_pending() => {
+                Some(PollFd::new(outlet, PollFlags::empty()))
+            }
+            _ => None,
+        }
+    }
+
     /// Moves what can be moved without waiting. Called when the interest is ready.
     pub(crate) fn turn(&mut self) {
         if self.start == self.end {
@@ -86,6 +100,12 @@ impl Pump {
                 return;
             }
         }
+    }
+
+    /// Nobody takes it any more: let the source see that its reader is gone.
+    pub(crate) fn refuse(&mut self) {
+        (self.source, self.sink) = (None, None);
+        (self.start, self.refused) = (self.end, true);
     }
 
     /// Takes no more from the source. What is buffered still goes out.
@@ -117,11 +137,7 @@ impl Pump {
             match written {
                 Ok(n) => self.start += n,
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // Nobody will ever read it: let the source see that its reader is gone.
-                Err(_) => {
-                    (self.source, self.sink) = (None, None);
-                    self.start = self.end;
-                }
+                Err(_) => self.refuse(),
             }
         }
         if self.source.is_none() && self.start == self.end {

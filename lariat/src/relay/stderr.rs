@@ -1,17 +1,22 @@
 //! The server's stderr, always drained: to its log, and to the host as fast as the host reads.
 //!
-//! Some hosts never read a server's stderr; a server that writes to it then hangs for ever. Here
-//! the server never waits. What the host does not take in time is dropped for the host, counted,
-//! and still in the log.
+//! Some hosts never read a server's stderr; a server that writes to it then hangs for ever. Here a
+//! host that reads gets every byte, at its own pace. One that takes nothing for a moment while a
+//! backlog waits has stalled: from then on what comes is dropped for it, counted, and only in the
+//! log, and the server never waits.
 
 use super::outlet::Outlet;
 use crate::journal::Journal;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// How much waits for a host that does not read.
 const BACKLOG: usize = 256 << 10;
+
+/// A host that takes nothing for this long has stalled.
+const STALL: Duration = Duration::from_millis(250);
 
 /// The drain of one server's stderr.
 #[derive(Debug)]
@@ -21,12 +26,23 @@ pub(crate) struct Drain {
     log: Option<Journal>,
     backlog: Vec<u8>,
     dropped: u64,
+    /// When the host last took something, or had nothing to take.
+    moved: Instant,
+    stalled: bool,
 }
 
 impl Drain {
     /// `source` is non-blocking. Without a host stream or a log the bytes are still taken.
     pub(crate) fn new(source: OwnedFd, host: Option<Outlet>, log: Option<Journal>) -> Drain {
-        Drain { source: Some(source), host, log, backlog: Vec::new(), dropped: 0 }
+        Drain {
+            source: Some(source),
+            host,
+            log,
+            backlog: Vec::new(),
+            dropped: 0,
+            moved: Instant::now(),
+            stalled: false,
+        }
     }
 
     /// The reading end, for whoever drains after us.
@@ -34,8 +50,23 @@ impl Drain {
         self.source.as_ref().map(AsFd::as_fd)
     }
 
+    /// Bytes from the server, unless a host that reads has to catch up first.
     pub(crate) fn interest(&self) -> Option<PollFd<'_>> {
-        self.source.as_ref().map(|s| PollFd::new(s, PollFlags::IN))
+        self.source.as_ref().filter(|_| !self.is_full()).map(|s| PollFd::new(s, PollFlags::IN))
+    }
+
+    fn is_full(&self) -> bool {
+        self.backlog.len() >= BACKLOG && !self.stalled
+    }
+
+    /// When a host that has to catch up counts as stalled.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.is_full().then_some(self.moved + STALL)
+    }
+
+    /// Stops waiting for a host that takes nothing.
+    pub(crate) fn notice_stall(&mut self) {
+        self.stalled |= self.is_full() && self.moved.elapsed() >= STALL;
     }
 
     /// Room at the host, while something waits for it.
@@ -49,7 +80,7 @@ impl Drain {
         let mut buffer = [0u8; 16 << 10];
         // Bounded, so that a flood cannot keep the caller from its other work.
         for _ in 0..16 {
-            let Some(source) = &self.source else {
+            let Some(source) = self.source.as_ref().filter(|_| !self.is_full()) else {
                 return false;
             };
             match rustix::io::read(source, &mut buffer) {
@@ -63,6 +94,19 @@ impl Drain {
         true
     }
 
+    /// Takes everything that is there, for the last time: at most what a pipe holds.
+    pub(crate) fn take_all(&mut self) {
+        let mut buffer = [0u8; 16 << 10];
+        while let Some(source) = &self.source {
+            match rustix::io::read(source, &mut buffer) {
+                Ok(0) => self.source = None,
+                Ok(n) => self.pass(&buffer[..n]),
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
     fn pass(&mut self, bytes: &[u8]) {
         if let Some(log) = &mut self.log
             && log.append(bytes).is_err()
@@ -73,10 +117,14 @@ impl Drain {
         if self.host.is_none() {
             return;
         }
-        let room = BACKLOG - self.backlog.len();
-        let (kept, lost) = bytes.split_at(bytes.len().min(room));
-        self.backlog.extend_from_slice(kept);
-        self.dropped += lost.len() as u64;
+        if self.backlog.is_empty() {
+            self.moved = Instant::now();
+        }
+        if self.stalled {
+            self.dropped += bytes.len() as u64;
+        } else {
+            self.backlog.extend_from_slice(bytes);
+        }
         self.flush();
     }
 
@@ -86,6 +134,7 @@ impl Drain {
             match host.write(&self.backlog) {
                 Ok(n) => {
                     self.backlog.drain(..n);
+                    (self.moved, self.stalled) = (Instant::now(), false);
                 }
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
