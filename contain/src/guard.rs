@@ -11,7 +11,7 @@ use crate::sys::cgroup::Leaf;
 use crate::sys::mark::Mark;
 use crate::sys::{Backend, descent, procfs};
 use rustix::io::Errno;
-use rustix::process::{Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,8 @@ impl Guard {
     /// Gives up the leaf before anyone was born into it.
     pub(crate) fn leave_leaf(&mut self) {
         if let Some(leaf) = self.leaf.take() {
-            leaf.remove();
+            // The holder tries again in the end.
+            let _busy = leaf.remove();
         }
         self.backend = Backend::Descent;
     }
@@ -269,6 +270,12 @@ impl Guard {
             crate::sys::signals::kill_namespace();
             return;
         }
+        // The command has not been waited for, so its number is still its own and its group's; this
+        // needs no /proc and no descriptor.
+        if let (Some(leader), None) = (self.leader.and_then(|l| Pid::from_raw(l.pid)), self.exit) {
+            let _gone = rustix::process::kill_process_group(leader, Signal::KILL);
+            let _gone = rustix::process::kill_process(leader, Signal::KILL);
+        }
         let me = rustix::process::getpid().as_raw_pid();
         let mut found = descent::freeze(me, &self.strangers, |m| self.is_ours(m));
         self.add_leaf_members(&mut found);
@@ -356,11 +363,14 @@ impl Guard {
         nobody_below && self.leaf.as_ref().is_none_or(|l| !l.populated())
     }
 
+    /// Whoever is left after the last look is a survivor, also if only the kernel knows of them:
+    /// calling a tree empty because nothing could be read would be the worst of lies.
     fn finish(&mut self) -> Report {
         let live = self.members();
         self.settle(&live);
         self.phase = Phase::Ended;
-        let survivors: Vec<Survivor> = live
+        let childless = self.reap();
+        let mut survivors: Vec<Survivor> = live
             .into_iter()
             .map(|member| {
                 let mut survivor = Survivor::unkilled(member);
@@ -370,30 +380,25 @@ impl Guard {
                 survivor
             })
             .collect();
-        if let Some(leaf) = &self.leaf {
-            leaf.remove();
+        if survivors.is_empty() && !self.is_empty(childless) {
+            survivors.push(Survivor::unseen());
+        }
+        let seen_alive = survivors.len() as u32;
+        if let Some(leaf) = &self.leaf
+            && let Err(e) = leaf.remove()
+            && survivors.is_empty()
+        {
+            survivors.push(Survivor::leaf(e));
         }
         let Counts { left, asked, killed } = self.counts;
         Report {
             exit: self.exit,
             backend: self.backend,
-            seen: left + asked + killed + survivors.len() as u32,
+            seen: left + asked + killed + seen_alive,
             left,
             asked,
             killed,
             survivors,
         }
-    }
-}
-
-impl Survivor {
-    /// A survivor with what the kernel can say about it.
-    pub(crate) fn unkilled(member: Member) -> Survivor {
-        let state = procfs::stat(member.pid).map_or('?', |s| s.state);
-        let why = match state {
-            'D' => "in uninterruptible sleep; it ends when its I/O does".into(),
-            other => format!("killed but still there (state {other})"),
-        };
-        Survivor { member, name: procfs::name(member.pid), why }
     }
 }

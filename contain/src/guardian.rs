@@ -53,6 +53,7 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
     // The holder's death wakes a guardian that somebody stopped.
     let _unarmed =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT));
+    // What cannot be said is said by leaving: the holder then looks for itself.
     let fail = |stage, error: std::io::Error| -> ! {
         say(&control, &Word::Failed(stage, error.raw_os_error().unwrap_or(0)).encode());
         launch::leave(125)
@@ -73,25 +74,22 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
     keep.extend(options.keep.iter().map(AsRawFd::as_raw_fd));
     keep.extend(options.drain.map(|d| d.as_raw_fd()));
     keep.extend(options.host.map(|h| h.as_raw_fd()));
+    keep.extend(leaf.as_ref().and_then(|l| l.kill_fd()).map(|k| k.as_raw_fd()));
     let mut early = keep.clone();
     early.extend(stdio);
     launch::close_all_but(3, &early);
 
     let mut guard = Guard::new(options.ladder, options.backend, options.mark, leaf);
-    match start(&mut guard, command, options, &mask) {
-        Ok(()) => {}
-        Err(word) => {
-            say(&control, &word.encode());
-            guard.lead(None);
-            // Nothing was born, but a leaf may be there to remove.
-            let _report = guard.tick();
-            return 125;
-        }
+    if let Err(word) = start(&mut guard, &control, command, options, &mask) {
+        // Nothing was born. The holder removes the leaf.
+        say(&control, &word.encode());
+        return 125;
     }
     launch::let_go_of_stdio();
     launch::close_all_but(3, &keep);
-    if let Some(leader) = guard.leader() {
-        say(&control, &Word::Started(leader, guard.backend()).encode());
+    let started = guard.leader().map(|leader| Word::Started(leader, guard.backend()));
+    if started.is_some_and(|word| !say(&control, &word.encode())) && !is_closed(&control) {
+        return 125;
     }
     let report = watch(&mut guard, &control, &signals, options);
     hand_over(&control, &report, epilogue);
@@ -101,12 +99,14 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
 /// Starts the command, in its leaf where there is one.
 fn start(
     guard: &mut Guard,
+    control: &OwnedFd,
     command: &Command,
     options: &Options<'_>,
     mask: &Mask,
 ) -> Result<(), Word> {
     let attempt = |cgroup: Option<BorrowedFd<'_>>, procs: Option<BorrowedFd<'_>>| {
-        launch::launch(command, options.mark, mask, cgroup, procs)
+        let place = launch::Place { cgroup, procs };
+        launch::launch(command, options.mark, mask, place, control.as_fd())
     };
     let launched = match guard.leaf() {
         None => attempt(None, None),
@@ -213,12 +213,22 @@ fn tell_exit(guard: &Guard, control: &OwnedFd, told: &mut bool) {
     }
 }
 
+/// True if the other end is gone.
+fn is_closed(control: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(control, PollFlags::empty())];
+    wait(&mut fds, Some(Instant::now()));
+    !fds[0].revents().is_empty()
+}
+
 /// Reports to the holder; if it is not there to say that it took the report, does its last work.
 fn hand_over(control: &OwnedFd, report: &Report, epilogue: &mut dyn FnMut(&Report)) {
     for survivor in &report.survivors {
         say(control, &Word::Survivor(survivor.clone()).encode());
     }
-    say(control, &Word::Ended(report.clone()).encode());
+    if !say(control, &Word::Ended(report.clone()).encode()) && !is_closed(control) {
+        // The holder will see us leave and look for itself.
+        return;
+    }
     loop {
         match hear(control) {
             Received::Packet(text) if Order::decode(&text) == Some(Order::Done) => return,
@@ -241,8 +251,12 @@ pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Option<Instant>) {
         let left = d.saturating_duration_since(Instant::now());
         Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
     });
-    // An interruption is a reason to look again, which every caller does.
-    let _interrupted = poll(fds, timeout.as_ref());
+    // An interruption is a reason to look again, which every caller does. So is a kernel that
+    // cannot poll, but not at full speed.
+    if poll(fds, timeout.as_ref()).is_err_and(|e| e != rustix::io::Errno::INTR) {
+        let moment = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+        let _interrupted = rustix::thread::nanosleep(&moment);
+    }
 }
 
 /// Throws away what is there. False once nobody can write any more.

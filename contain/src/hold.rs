@@ -71,8 +71,12 @@ pub struct Options<'a> {
 }
 
 /// Something that happened to a held tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Event {
+    /// The command runs.
+    Started,
+    /// The command could not be started. Nothing is left of it.
+    Failed(Error),
     /// The command itself ended; others may still be there.
     Exited(Exit),
     /// The guardian was killed; the tree is being ended by the holder.
@@ -97,8 +101,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Starts the command. Returns once it runs, or with the reason why it does not; then nothing
-    /// is left of it.
+    /// Starts the command. Does not wait for it: [`Event::Started`] or [`Event::Failed`] comes
+    /// first of all, so that a start that hangs can be ended like anything else.
     ///
     /// `epilogue` runs in the guardian, after the tree has ended, if the holder is not there any
     /// more to take the report.
@@ -118,12 +122,14 @@ impl Hold {
             }
         }
         let strangers = descent::below(me.pid, &[]);
-        // Second net only: without it a killed guardian's children go to init and to the sweep.
-        let _not_a_reaper = rustix::process::set_child_subreaper(Pid::from_raw(1));
+        // Without it a killed guardian's children would go to init, unseen by us.
+        rustix::process::set_child_subreaper(Pid::from_raw(1))
+            .map_err(|e| Error::Spawn(SpawnStage::Guardian, e.into()))?;
         let (backend, leaf) = make_leaf(options)?;
         let discard = |leaf: Option<Leaf>| {
             if let Some(leaf) = leaf {
-                leaf.remove();
+                // Nobody was born into it.
+                let _busy = leaf.remove();
             }
         };
         let (ours, theirs) = match socket::pair() {
@@ -175,7 +181,7 @@ impl Hold {
         drop((theirs, command));
         let mut own = Guard::new(options.ladder, backend, options.mark, copy);
         own.spare(strangers);
-        let mut hold = Hold {
+        Ok(Hold {
             control: Some(ours),
             guardian: Member::of(guardian).unwrap_or(Member { pid: guardian, start: 0 }),
             own: None,
@@ -185,46 +191,7 @@ impl Hold {
             ladder: options.ladder,
             survivors: Vec::new(),
             overdue: None,
-        };
-        hold.await_start()?;
-        Ok(hold)
-    }
-
-    fn await_start(&mut self) -> Result<(), Error> {
-        loop {
-            let Some(control) = &self.control else {
-                return Ok(());
-            };
-            match hear(control) {
-                Received::Nothing => {
-                    guardian::wait(&mut [PollFd::new(control, PollFlags::IN)], None);
-                }
-                Received::Packet(text) => {
-                    let failed = match Word::decode(&text) {
-                        Some(Word::Started(leader, backend)) => {
-                            self.leader = Some(leader);
-                            self.backend = backend;
-                            return Ok(());
-                        }
-                        Some(Word::NotExecuted(errno)) => {
-                            Error::Exec(io::Error::from_raw_os_error(errno))
-                        }
-                        Some(Word::Failed(stage, errno)) => {
-                            Error::Spawn(stage, io::Error::from_raw_os_error(errno))
-                        }
-                        _ => continue,
-                    };
-                    self.reap_guardian();
-                    self.control = None;
-                    return Err(failed);
-                }
-                // Killed while starting: whatever it had started is ours now.
-                Received::Gone => {
-                    self.take_over(Ask::OwnerDied);
-                    return Ok(());
-                }
-            }
-        }
+        })
     }
 
     /// The command, once it runs; in the `pidns` backend by its number in there.
@@ -270,7 +237,8 @@ impl Hold {
         match (&mut self.own, &self.control) {
             (Some(guard), _) => guard.ask(ask),
             (None, Some(control)) => {
-                say(control, &Order::Ask(ask).encode());
+                // If it cannot be said, the guardian is overdue later on.
+                let _unsaid = say(control, &Order::Ask(ask).encode());
                 let ladder = &self.ladder;
                 let rungs = match ask {
                     Ask::Kill => Duration::ZERO,
@@ -287,7 +255,9 @@ impl Hold {
     pub fn forward(&self, signal: i32) {
         match (&self.own, &self.control) {
             (Some(guard), _) => guard.forward(signal),
-            (None, Some(control)) => say(control, &Order::Forward(signal).encode()),
+            (None, Some(control)) => {
+                let _unsaid = say(control, &Order::Forward(signal).encode());
+            }
             (None, None) => {}
         }
     }
@@ -300,6 +270,17 @@ impl Hold {
         loop {
             match hear(self.control.as_ref()?) {
                 Received::Packet(text) => match Word::decode(&text) {
+                    Some(Word::Started(leader, backend)) => {
+                        (self.leader, self.backend) = (Some(leader), backend);
+                        return Some(Event::Started);
+                    }
+                    Some(Word::NotExecuted(errno)) => {
+                        return Some(self.fail(Error::Exec(io::Error::from_raw_os_error(errno))));
+                    }
+                    Some(Word::Failed(stage, errno)) => {
+                        let error = io::Error::from_raw_os_error(errno);
+                        return Some(self.fail(Error::Spawn(stage, error)));
+                    }
                     Some(Word::Exited(exit)) => {
                         self.overdue.get_or_insert(
                             Instant::now() + self.ladder.linger + self.ladder.term_grace + OVERDUE,
@@ -322,8 +303,6 @@ impl Hold {
             }
         }
         if self.overdue.is_some_and(|d| Instant::now() >= d) {
-            // Stopped or stuck. It is our unreaped child, so its number is still its own.
-            let _gone = self.guardian.signal(Signal::KILL);
             self.take_over(Ask::Kill);
             return Some(Event::GuardianDied);
         }
@@ -344,20 +323,25 @@ impl Hold {
         }
     }
 
-    /// Waits until [`Hold::event`] may have something, a signal has come or `other` is readable.
-    pub fn wait(&self, signals: &Signals, other: Option<BorrowedFd<'_>>) {
+    /// Waits until [`Hold::event`] may have something, a signal has come, `other` is readable or
+    /// the time is up.
+    pub fn wait(
+        &self,
+        signals: &Signals,
+        other: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+    ) {
         let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         fds.extend(other.into_iter().chain(self.event_fd()).map(readable));
-        guardian::wait(&mut fds, self.deadline());
+        guardian::wait(&mut fds, [self.deadline(), deadline].into_iter().flatten().min());
     }
 
     /// The guardian is dead or as good as: do its work.
     fn take_over(&mut self, ask: Ask) {
-        // Only when it is reaped have its children become ours (and a namespace of its own ended).
-        self.reap_guardian();
         self.control = None;
         self.overdue = None;
+        self.reap_guardian();
         if let Some(mut guard) = self.spare.take() {
             guard.lead(self.leader.filter(|_| self.backend != Backend::Pidns));
             guard.ask(ask);
@@ -365,7 +349,23 @@ impl Hold {
         }
     }
 
+    /// The guardian has said that nothing was started, and leaves.
+    fn fail(&mut self, error: Error) -> Event {
+        self.control = None;
+        self.reap_guardian();
+        if let Some(mut guard) = self.spare.take() {
+            guard.leave_leaf();
+        }
+        Event::Failed(error)
+    }
+
+    /// Makes sure that the guardian is gone. Only when it is reaped have its children become ours
+    /// (and a namespace of its own ended). It may be stopped or stuck; as our unreaped child its
+    /// number is still its own.
     fn reap_guardian(&self) {
+        if let Some(pid) = Pid::from_raw(self.guardian.pid) {
+            let _gone = rustix::process::kill_process(pid, Signal::KILL);
+        }
         let pid = Pid::from_raw(self.guardian.pid);
         while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(pid, WaitOptions::empty())
         {

@@ -128,14 +128,19 @@ fn serve(owner: &OwnedFd, brief: &Brief, mut words: Vec<OsString>) -> Result<(),
     };
     let mut hold = Hold::spawn(command, &options, |report| tell(owner, report))?;
     launch::let_go_of_stdio();
-    if let Some(leader) = hold.leader() {
-        say(owner, &Word::Started(leader, hold.backend()).encode());
-    }
     let mut owner_lives = true;
     loop {
         while let Some(event) = hold.event() {
             match event {
-                Event::Exited(exit) => say(owner, &Word::Exited(exit).encode()),
+                Event::Started => {
+                    if let Some(leader) = hold.leader() {
+                        say(owner, &Word::Started(leader, hold.backend()).encode());
+                    }
+                }
+                Event::Failed(error) => return Err(error),
+                Event::Exited(exit) => {
+                    say(owner, &Word::Exited(exit).encode());
+                }
                 Event::GuardianDied => {}
                 Event::Ended(report) => {
                     tell(owner, &report);

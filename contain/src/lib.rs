@@ -45,7 +45,7 @@ pub use holder::main_if_asked;
 pub use ladder::{Ask, Ladder};
 pub use member::Member;
 pub use probe::{Choice, Machine, probe};
-pub use report::{Emptied, Exit, Report, Survivor, Survivors};
+pub use report::{Emptied, Exit, Kind, Report, Survivor, Survivors};
 pub use sys::Backend;
 pub use sys::cgroup::Leaf;
 pub use sys::inherited::close_leaked;

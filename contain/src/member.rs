@@ -47,22 +47,21 @@ impl Member {
         let Some(pid) = Pid::from_raw(self.pid) else {
             return Ok(false);
         };
-        let sent = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(fd) => {
-                if procfs::stat(self.pid).is_none_or(|s| s.start != self.start) {
-                    return Ok(false);
-                }
-                pidfd_send_signal(&fd, signal)
-            }
+        // First the descriptor, then the comparison. Without pidfds (an old kernel, a seccomp
+        // filter, no free descriptor) the start time, looked at just before, is what is left.
+        let fd = match pidfd_open(pid, PidfdFlags::empty()) {
             Err(Errno::SRCH) => return Ok(false),
-            // No pidfds (an old kernel, a seccomp filter) or no free descriptor: the start time,
-            // looked at just before, is what is left.
-            Err(_) => {
-                if procfs::stat(self.pid).is_none_or(|s| s.start != self.start) {
-                    return Ok(false);
-                }
-                kill_process(pid, signal)
-            }
+            fd => fd.ok(),
+        };
+        match procfs::read_stat(self.pid) {
+            Ok(stat) if stat.start == self.start => {}
+            Ok(_) | Err(Errno::NOENT | Errno::SRCH) => return Ok(false),
+            // Whether it is still the same cannot be known, so nobody is signalled.
+            Err(e) => return Err(e),
+        }
+        let sent = match fd {
+            Some(fd) => pidfd_send_signal(&fd, signal),
+            None => kill_process(pid, signal),
         };
         match sent {
             Ok(()) => Ok(true),

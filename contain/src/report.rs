@@ -1,7 +1,7 @@
 //! What an ended tree looked like, and the two values that say whether it is empty.
 
 use crate::member::Member;
-use crate::sys::Backend;
+use crate::sys::{Backend, procfs};
 use std::fmt;
 
 /// How the command itself ended.
@@ -31,15 +31,72 @@ impl Exit {
     }
 }
 
-/// A process that could not be ended.
+/// Something that could not be ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survivor {
-    /// Which one.
+    /// What it is.
+    pub kind: Kind,
+    /// Which one; zeros where no process could be named.
     pub member: Member,
     /// The kernel's short name for it. Never its arguments: those can hold secrets.
     pub name: String,
     /// Why it is still there.
     pub why: String,
+}
+
+/// What a survivor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A process.
+    Process,
+    /// A cgroup that could not be removed. Nobody is in it.
+    Cgroup,
+}
+
+impl Kind {
+    /// Its name in receipts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Process => "process",
+            Kind::Cgroup => "cgroup",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Kind> {
+        [Kind::Process, Kind::Cgroup].into_iter().find(|k| k.name() == name)
+    }
+}
+
+impl Survivor {
+    /// A process with what the kernel can say about it.
+    pub(crate) fn unkilled(member: Member) -> Survivor {
+        let state = procfs::stat(member.pid).map_or('?', |s| s.state);
+        let why = match state {
+            'D' => "in uninterruptible sleep; it ends when its I/O does".into(),
+            other => format!("killed but still there (state {other})"),
+        };
+        Survivor { kind: Kind::Process, member, name: procfs::name(member.pid), why }
+    }
+
+    /// Somebody of whom only the kernel knows.
+    pub(crate) fn unseen() -> Survivor {
+        Survivor {
+            kind: Kind::Process,
+            member: Member { pid: 0, start: 0 },
+            name: "unknown".into(),
+            why: "the kernel says that somebody is left, but /proc could not be read".into(),
+        }
+    }
+
+    /// A leaf that would not go.
+    pub(crate) fn leaf(why: std::io::Error) -> Survivor {
+        Survivor {
+            kind: Kind::Cgroup,
+            member: Member { pid: 0, start: 0 },
+            name: "cgroup".into(),
+            why: format!("the cgroup is empty but could not be removed: {why}"),
+        }
+    }
 }
 
 /// What was in the tree and how each process left.

@@ -6,7 +6,7 @@
 use crate::error::SpawnStage;
 use crate::ladder::Ask;
 use crate::member::Member;
-use crate::report::{Exit, Report, Survivor};
+use crate::report::{Exit, Kind, Report, Survivor};
 use crate::sys::Backend;
 
 /// From the owner's side down to the guardian.
@@ -75,7 +75,8 @@ impl Word {
             }
             Word::Exited(exit) => format!("exited {}", exit_text(Some(*exit))),
             Word::Survivor(s) => format!(
-                "survivor {} {} {} {}",
+                "survivor {} {} {} {} {}",
+                s.kind.name(),
                 s.member.pid,
                 s.member.start,
                 s.name.replace([' ', '\n'], "_"),
@@ -109,8 +110,9 @@ impl Word {
             }
             "exited" => Word::Exited(parse_exit(next()?)??),
             "survivor" => {
-                let mut fields = rest.splitn(4, ' ');
+                let mut fields = rest.splitn(5, ' ');
                 Word::Survivor(Survivor {
+                    kind: Kind::named(fields.next()?)?,
                     member: Member {
                         pid: fields.next()?.parse().ok()?,
                         start: fields.next()?.parse().ok()?,
@@ -185,6 +187,7 @@ mod tests {
             Word::Failed(SpawnStage::Namespace, 1),
             Word::Exited(Exit::Signal(9)),
             Word::Survivor(Survivor {
+                kind: Kind::Process,
                 member,
                 name: "sleep".into(),
                 why: "permission denied, it runs as another user".into(),

@@ -73,8 +73,8 @@ impl ServerName {
         let base = last_part(&program.to_string_lossy()).to_string();
         let mut named = base.clone();
         if LAUNCHERS.contains(&base.as_str()) {
-            let words = args.iter().map(|a| a.to_string_lossy());
-            let package = words.skip_while(|a| BEFORE_PACKAGE.contains(&a.as_ref())).next();
+            let mut words = args.iter().map(|a| a.to_string_lossy());
+            let package = words.find(|a| !BEFORE_PACKAGE.contains(&a.as_ref()));
             if let Some(package) = package.filter(|p| is_package(p)) {
                 // A version tag is not part of the name.
                 let part = last_part(&package);

@@ -2,7 +2,7 @@
 
 use crate::mcp::{self, Client, Offer};
 use crate::receipt::{Reason, Receipt};
-use crate::start::{Around, Failure, Ground, Plan, Running};
+use crate::start::{self, Around, Failure, Ground, Plan, Running};
 use contain::{Ask, Command, Event, Hold, Report, Signals, process};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -78,9 +78,25 @@ pub fn probe(
     let around =
         Around { signals: &signals, host: None, host_pidfd: None, stderr: Some(stderr.as_fd()) };
     let begun = Instant::now();
-    let Running { hold, entry } = ground.start(command, &around)?;
+    let Running { mut hold, entry } = ground.start(command, &around)?;
+    let (mut ended, mut interrupted) = (None, None);
+    while interrupted.is_none() && begun.elapsed() < timeout {
+        match hold.event() {
+            Some(Event::Started) => {
+                start::began(&entry, &hold);
+                break;
+            }
+            Some(Event::Failed(error)) => return Err(start::give_up(&entry, error)),
+            Some(Event::Ended(report)) => {
+                ended = Some(report);
+                break;
+            }
+            Some(Event::Exited(_) | Event::GuardianDied) => {}
+            None => hold.wait(&signals, None, Some(begun + timeout)),
+        }
+        interrupted = signals.next().filter(|s| *s != CHLD);
+    }
     let mut sight = Sight { stderr: Some(&stderr), words: Vec::new(), tree: Vec::new(), rss: 0 };
-    let mut interrupted = None;
     let (offer, startup) = {
         let mut glance = || {
             sight.look(&hold);
@@ -95,7 +111,10 @@ pub fn probe(
     };
     sight.look(&hold);
     drop(input);
-    let report = end(hold, &signals, &mut sight, interrupted.is_some());
+    let report = match ended {
+        Some(report) => report,
+        None => end(hold, &signals, &mut sight, interrupted.is_some()),
+    };
     let reason = match interrupted {
         Some(signal) => Reason::Signal(signal),
         None => Reason::Closed,
@@ -125,7 +144,7 @@ fn end(mut hold: Hold, signals: &Signals, sight: &mut Sight<'_>, at_once: bool) 
         if signals.next().is_some_and(|s| s != CHLD) {
             hold.ask(Ask::Kill);
         }
-        hold.wait(signals, sight.stderr.map(AsFd::as_fd));
+        hold.wait(signals, sight.stderr.map(AsFd::as_fd), None);
     }
 }
 

@@ -55,7 +55,7 @@ pub struct Processes {
 /// Something that is still alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survivor {
-    /// `process`.
+    /// `process`, or `cgroup` for one that could not be removed.
     pub kind: String,
     /// Its pid.
     pub pid: i32,
@@ -100,7 +100,7 @@ impl Receipt {
         report: &contain::Report,
     ) -> Receipt {
         let survivor = |s: &contain::Survivor| Survivor {
-            kind: "process".into(),
+            kind: s.kind.name().into(),
             pid: s.member.pid,
             start: s.member.start,
             command: s.name.clone(),

@@ -16,7 +16,7 @@ use crate::books::Entry;
 use crate::id::ServerName;
 use crate::journal::{Journal, make_private_dir};
 use crate::receipt::{Reason, Receipt};
-use crate::start::{Around, Failure, Ground, Plan, Running};
+use crate::start::{self, Around, Failure, Ground, Plan, Running};
 use contain::{Ask, Command, Event, Exit, Hold, Report, Signals};
 use host::Host;
 use outlet::Outlet;
@@ -39,6 +39,9 @@ const STALL: Duration = Duration::from_secs(1);
 
 /// If the host dies this soon after its end of the pipe closed, the one explains the other.
 const SAME_MOMENT: Duration = Duration::from_millis(100);
+
+/// How often in a row the kernel may fail to poll before the session is ended.
+const BLIND: u32 = 100;
 
 /// How often to ask who our parent is where the kernel cannot tell us.
 const PARENT_CHECK: Duration = Duration::from_secs(1);
@@ -114,7 +117,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
         had: Vec::new(),
         exit: None,
     };
-    Ok(wrapper.serve())
+    wrapper.serve()
 }
 
 fn open_log(dir: PathBuf, server: &ServerName) -> Result<Journal, Failure> {
@@ -208,9 +211,16 @@ struct Wrapper<'a> {
 }
 
 impl Wrapper<'_> {
-    fn serve(mut self) -> Outcome {
+    fn serve(mut self) -> Result<Outcome, Failure> {
+        let mut blind = 0;
         loop {
             let ready = self.wait();
+            blind = if ready.is_some() { 0 } else { blind + 1 };
+            if blind == BLIND {
+                // We would not even see the host leave.
+                self.end(Reason::Failed("poll".into()), Ask::Closed);
+            }
+            let ready = ready.unwrap_or_default();
             // A message that passes through has nothing to do with the tree.
             let only_bytes = |(who, _): &(Who, PollFlags)| matches!(who, Who::Up | Who::Down);
             let late = self.hold.deadline().is_some_and(|d| Instant::now() >= d);
@@ -224,18 +234,20 @@ impl Wrapper<'_> {
             }
             while let Some(event) = tree_is_due.then(|| self.hold.event()).flatten() {
                 match event {
+                    Event::Started => start::began(self.entry, &self.hold),
+                    Event::Failed(error) => return Err(start::give_up(self.entry, error)),
                     Event::Exited(exit) => self.exit = Some(exit),
                     Event::GuardianDied => {
                         self.cause(Reason::Failed("guardian-died".into()));
                     }
-                    Event::Ended(report) => return self.finish(report),
+                    Event::Ended(report) => return Ok(self.finish(report)),
                 }
             }
         }
     }
 
-    /// Waits until something happens and says what.
-    fn wait(&self) -> Vec<(Who, PollFlags)> {
+    /// Waits until something happens and says what; `None` if the kernel cannot wait.
+    fn wait(&self) -> Option<Vec<(Who, PollFlags)>> {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut slots = Vec::with_capacity(8);
         slots.push((Who::Signals, PollFd::new(self.signals, PollFlags::IN)));
@@ -263,9 +275,11 @@ impl Wrapper<'_> {
         let unwatched = host.is_some_and(|h| h.pidfd().is_none());
         let parent_check = unwatched.then(|| Instant::now() + PARENT_CHECK);
         let deadlines = [self.hold.deadline(), parent_check, self.drain.deadline()];
-        poll_until(&mut fds, deadlines.into_iter().flatten().min());
+        if !poll_until(&mut fds, deadlines.into_iter().flatten().min()) {
+            return None;
+        }
         let flags = fds.iter().map(PollFd::revents);
-        who.into_iter().zip(flags).filter(|(_, f)| !f.is_empty()).collect()
+        Some(who.into_iter().zip(flags).filter(|(_, f)| !f.is_empty()).collect())
     }
 
     fn handle(&mut self, who: Who, flags: PollFlags) {
@@ -433,11 +447,18 @@ impl Wrapper<'_> {
     }
 }
 
-fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) {
+/// Polls until something is ready or the deadline has come. False if the kernel cannot poll; a
+/// moment has passed then.
+fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> bool {
     let timeout = deadline.map(|d| {
         let left = d.saturating_duration_since(Instant::now());
         Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
     });
     // An interruption is a reason to look again, which the caller does.
-    let _interrupted = poll(fds, timeout.as_ref());
+    let polled = !poll(fds, timeout.as_ref()).is_err_and(|e| e != rustix::io::Errno::INTR);
+    if !polled {
+        let moment = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+        let _interrupted = rustix::thread::nanosleep(&moment);
+    }
+    polled
 }

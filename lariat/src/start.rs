@@ -94,9 +94,6 @@ impl Ground {
             receipt: plan.receipt.clone(),
         };
         let entry = books.note(opening).map_err(|e| Failure::State(plan.state_dir, e))?;
-        let abandon = |entry: &Entry, what: &str| {
-            entry.settle(&Reason::Failed(what.into()), Report::nothing(machine.backend));
-        };
         if let Some(path) = plan.receipt {
             // Proves at the start that the receipt can be written at the end.
             let written = if path.is_dir() {
@@ -105,7 +102,8 @@ impl Ground {
                 std::fs::write(receipt_draft(&path, &entry.page().session), "")
             };
             if let Err(e) = written {
-                abandon(&entry, "receipt");
+                let nothing = Report::nothing(machine.backend);
+                entry.settle(&Reason::Failed("receipt".into()), nothing);
                 return Err(Failure::Receipt(path, e));
             }
         }
@@ -124,27 +122,33 @@ impl Ground {
         let epilogue = |report: &Report| {
             entry.settle(&Reason::WrapperDied, report.clone());
         };
-        let hold = match Hold::spawn(command, &options, epilogue) {
-            Ok(hold) => hold,
-            Err(error) => {
-                abandon(
-                    &entry,
-                    match error.exit_code() {
-                        127 => "not-found",
-                        126 => "not-executable",
-                        _ => "start",
-                    },
-                );
-                return Err(Failure::Start(error));
-            }
-        };
-        let page = entry.page();
-        let started = json!({
-            "session": page.session, "server": page.server, "backend": hold.backend().name(),
-            "wrapper": page.wrapper.0, "host": page.host.map(|h| h.0),
-        });
-        // An unwritable event log is no reason not to serve.
-        let _unlogged = entry.log("started", &started);
-        Ok(Running { hold, entry })
+        match Hold::spawn(command, &options, epilogue) {
+            Ok(hold) => Ok(Running { hold, entry }),
+            Err(error) => Err(give_up(&entry, error)),
+        }
     }
+}
+
+/// Writes down that the server runs.
+pub(crate) fn began(entry: &Entry, hold: &Hold) {
+    let page = entry.page();
+    let started = json!({
+        "session": page.session, "server": page.server, "backend": hold.backend().name(),
+        "wrapper": page.wrapper.0, "host": page.host.map(|h| h.0),
+    });
+    // An unwritable event log is no reason not to serve.
+    let _unlogged = entry.log("started", &started);
+}
+
+/// Accounts for a server that could not be started.
+pub(crate) fn give_up(entry: &Entry, error: contain::Error) -> Failure {
+    let what = match error.exit_code() {
+        127 => "not-found",
+        126 => "not-executable",
+        _ => "start",
+    };
+    let backend = contain::Backend::named(&entry.page().backend);
+    let nothing = Report::nothing(backend.unwrap_or(contain::Backend::Descent));
+    entry.settle(&Reason::Failed(what.into()), nothing);
+    Failure::Start(error)
 }

@@ -9,14 +9,20 @@ use crate::member::Member;
 use crate::sys::mark::Mark;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A leaf of our own.
 #[derive(Debug)]
 pub struct Leaf {
     path: PathBuf,
+    /// `cgroup.kill`, open from the start: the kill must not need a free descriptor.
+    kill: Option<fs::File>,
 }
+
+/// How long a leaf that was just emptied may refuse to be removed.
+const REMOVAL: Duration = Duration::from_millis(200);
 
 impl Leaf {
     /// Where the leaf for this mark would be, or why there cannot be one.
@@ -36,19 +42,23 @@ impl Leaf {
     /// Makes the leaf at a planned path.
     pub(crate) fn create(path: &Path) -> io::Result<Leaf> {
         fs::create_dir(path)?;
-        let leaf = Leaf { path: path.into() };
         // cgroup.kill came with Linux 5.14.
-        if let Err(e) = fs::OpenOptions::new().write(true).open(leaf.path.join("cgroup.kill")) {
-            leaf.remove();
-            return Err(e);
+        match fs::OpenOptions::new().write(true).open(path.join("cgroup.kill")) {
+            Ok(kill) => Ok(Leaf { path: path.into(), kill: Some(kill) }),
+            Err(e) => {
+                let _busy = fs::remove_dir(path);
+                Err(e)
+            }
         }
-        Ok(leaf)
     }
 
     /// A leaf that an earlier session left, if the path really is the leaf of this mark.
     pub(crate) fn existing(path: &Path, mark: Mark) -> Option<Leaf> {
         let ours = path.file_name()?.to_str()? == leaf_name(mark);
-        (ours && path.join("cgroup.procs").exists()).then(|| Leaf { path: path.into() })
+        (ours && path.join("cgroup.procs").exists()).then(|| Leaf {
+            path: path.into(),
+            kill: fs::OpenOptions::new().write(true).open(path.join("cgroup.kill")).ok(),
+        })
     }
 
     /// Its directory, for being born into.
@@ -64,7 +74,10 @@ impl Leaf {
 
     /// Kills everyone in it and below it.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        fs::write(self.path.join("cgroup.kill"), "1")
+        match &self.kill {
+            Some(kill) => Ok(rustix::io::write(kill, b"1").map(drop)?),
+            None => fs::write(self.path.join("cgroup.kill"), "1"),
+        }
     }
 
     /// True while anyone lives in it or below it. A leaf that cannot be read counts as empty only
@@ -92,16 +105,30 @@ impl Leaf {
         found
     }
 
-    /// Removes the leaf and whatever cgroups the server made below it. Those still in use stay.
-    pub(crate) fn remove(&self) {
-        fn remove_below(dir: &Path) {
+    /// The descriptor that the kill needs.
+    pub(crate) fn kill_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.kill.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Removes the leaf and whatever cgroups the server made below it. Tries for a moment: a
+    /// cgroup that was just emptied can be busy.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        fn remove_below(dir: &Path) -> io::Result<()> {
             for child in children(dir) {
-                remove_below(&child);
+                remove_below(&child)?;
             }
-            // A leaf that cannot be removed is empty or was reported as holding survivors.
-            let _busy = fs::remove_dir(dir);
+            fs::remove_dir(dir)
         }
-        remove_below(&self.path);
+        let deadline = Instant::now() + REMOVAL;
+        loop {
+            match remove_below(&self.path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(_) if !self.populated() && Instant::now() < deadline => {
+                    crate::guardian::wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
+                }
+                other => return other,
+            }
+        }
     }
 }
 

@@ -114,14 +114,24 @@ pub(crate) enum Failure {
     Exec(io::Error),
 }
 
+/// Where the command is born.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// Directly in this cgroup.
+    pub(crate) cgroup: Option<BorrowedFd<'a>>,
+    /// Or here, to move through this list of processes before exec.
+    pub(crate) procs: Option<BorrowedFd<'a>>,
+}
+
 /// Starts the command as a child of this process, in its own process group, and returns its pid
-/// once it runs the command's own code.
+/// once it runs the command's own code. An exec can take for ever (a program on a file system that
+/// does not answer); if `owner` closes meanwhile, the child is killed.
 pub(crate) fn launch(
     command: &Command,
     mark: Mark,
     mask: &Mask,
-    cgroup: Option<BorrowedFd<'_>>,
-    procs: Option<BorrowedFd<'_>>,
+    place: Place<'_>,
+    owner: BorrowedFd<'_>,
 ) -> Result<i32, Failure> {
     let words: Result<Vec<CString>, _> = std::iter::once(&command.program)
         .chain(&command.args)
@@ -130,10 +140,10 @@ pub(crate) fn launch(
     let words = words.map_err(|_| Failure::Exec(Errno::INVAL.into()))?;
     let (read, write) = status_pipe().map_err(Failure::Fork)?;
     let parent = rustix::process::getpid();
-    match fork(0, cgroup).map_err(Failure::Fork)? {
+    match fork(0, place.cgroup).map_err(Failure::Fork)? {
         Side::Child => {
             let Err((step, error)) =
-                become_command(command, &words, mark, mask, procs, parent, &write);
+                become_command(command, &words, mark, mask, place.procs, parent, &write);
             let mut report = [step; 5];
             report[1..].copy_from_slice(&error.raw_os_error().unwrap_or(0).to_ne_bytes());
             // If even this fails the parent sees end-of-file and then the exit code.
@@ -142,6 +152,7 @@ pub(crate) fn launch(
         }
         Side::Parent(pid) => {
             drop(write);
+            await_exec(&read, owner, pid);
             let mut report = [0u8; 5];
             let n = loop {
                 match rustix::io::read(&read, &mut report) {
@@ -161,6 +172,26 @@ pub(crate) fn launch(
                 rustix::process::WaitOptions::empty(),
             );
             Err(if report[0] == b'x' { Failure::Exec(error) } else { Failure::Stdio(error) })
+        }
+    }
+}
+
+/// Waits until the child has executed or failed, or until nobody wants it any more.
+fn await_exec(status: &OwnedFd, owner: BorrowedFd<'_>, pid: i32) {
+    use rustix::event::{PollFd, PollFlags};
+    loop {
+        let mut fds =
+            [PollFd::new(status, PollFlags::IN), PollFd::from_borrowed_fd(owner, PollFlags::RDHUP)];
+        crate::guardian::wait(&mut fds, None);
+        if !fds[0].revents().is_empty() {
+            return;
+        }
+        if !fds[1].revents().is_empty() {
+            // Our unreaped child: the number is its own.
+            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                let _gone = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            return;
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{cgroup, descent, procfs};
 use crate::member::Member;
 use crate::report::{Report, Survivor};
 use crate::sys::Backend;
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::Signal;
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -50,12 +50,17 @@ impl Mark {
     ///
     /// Does nothing where a real-time limit is already in force: a program that set one needs it.
     pub(crate) fn wear(self) {
-        let now = getrlimit(Resource::Rttime);
-        let ours_or_none = now.current.is_none_or(|n| Mark::from_number(n).is_some());
-        if ours_or_none && now.maximum.is_none_or(|max| self.0 <= max) {
-            let limit = Rlimit { current: Some(self.0), maximum: now.maximum };
+        let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `now` is valid for writes of its type. (rustix would panic on a refusal.)
+        if unsafe { libc::getrlimit(libc::RLIMIT_RTTIME, &mut now) } != 0 {
+            return;
+        }
+        let unset = now.rlim_cur == libc::RLIM_INFINITY;
+        if (unset || Mark::from_number(now.rlim_cur).is_some()) && self.0 <= now.rlim_max {
+            now.rlim_cur = self.0;
             // Without it the tree is still held; only the sweep after a double kill is weaker.
-            let _unmarked = setrlimit(Resource::Rttime, limit);
+            // SAFETY: `now` is a valid limit: soft not above hard.
+            unsafe { libc::setrlimit(libc::RLIMIT_RTTIME, &now) };
         }
     }
 
@@ -100,19 +105,23 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
             break;
         }
     }
-    if let Some(leaf) = leaf {
-        leaf.remove();
-    }
     let seen = hunt.seen;
-    let survivors: Vec<Survivor> =
+    let mut survivors: Vec<Survivor> =
         seen.iter().filter(|m| m.is_alive()).map(|m| Survivor::unkilled(*m)).collect();
+    let alive = survivors.len();
+    if let Some(leaf) = leaf
+        && let Err(e) = leaf.remove()
+        && survivors.is_empty()
+    {
+        survivors.push(if leaf.populated() { Survivor::unseen() } else { Survivor::leaf(e) });
+    }
     Report {
         exit: None,
         backend,
         seen: seen.len() as u32,
         left: 0,
         asked: 0,
-        killed: (seen.len() - survivors.len()) as u32,
+        killed: (seen.len() - alive) as u32,
         survivors,
     }
 }

@@ -1,6 +1,7 @@
 //! Parsing `/proc`; the only reader of it. Text in, values out.
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs;
 
 /// The fields of `/proc/PID/stat` that matter to us.
@@ -29,16 +30,21 @@ impl Stat {
 
 /// Reads the state of a process; `None` if there is none with this pid.
 pub fn stat(pid: i32) -> Option<Stat> {
-    parse_stat(&short(&format!("/proc/{pid}/stat"))?)
+    read_stat(pid).ok()
+}
+
+/// Reads the state of a process, or says why it cannot be read.
+pub(crate) fn read_stat(pid: i32) -> Result<Stat, Errno> {
+    parse_stat(&short(&format!("/proc/{pid}/stat"))?).ok_or(Errno::SRCH)
 }
 
 /// Reads a file that is shorter than a page, with three system calls: a walk over hundreds of
 /// processes that are being killed must not take the time they need to die.
-fn short(path: &str) -> Option<String> {
+fn short(path: &str) -> Result<String, Errno> {
     let mut buffer = [0u8; 4096];
-    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let n = rustix::io::read(&file, &mut buffer).ok()?;
-    Some(String::from_utf8_lossy(&buffer[..n]).into_owned())
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let n = rustix::io::read(&file, &mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..n]).into_owned())
 }
 
 /// Parses one `stat` line. The command name may contain spaces and parentheses, so the fields are
@@ -90,7 +96,7 @@ pub(crate) fn children(pid: i32, threads: u32) -> Option<Vec<i32>> {
 
 /// The soft limit on real-time CPU time, which carries the mark; `None` if unlimited or gone.
 pub(crate) fn realtime_limit(pid: i32) -> Option<u64> {
-    parse_realtime_limit(&short(&format!("/proc/{pid}/limits"))?)
+    parse_realtime_limit(&short(&format!("/proc/{pid}/limits")).ok()?)
 }
 
 fn parse_realtime_limit(text: &str) -> Option<u64> {
@@ -100,7 +106,7 @@ fn parse_realtime_limit(text: &str) -> Option<u64> {
 
 /// The pid that was given out last in this pid namespace.
 pub(crate) fn newest_pid() -> Option<i32> {
-    short("/proc/loadavg")?.split_ascii_whitespace().next_back()?.parse().ok()
+    short("/proc/loadavg").ok()?.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
 /// Resident memory of a process in bytes.

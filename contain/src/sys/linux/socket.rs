@@ -6,6 +6,7 @@ use rustix::net::{
 };
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// A packet longer than this is not ours.
 const LONGEST: usize = 512;
@@ -27,10 +28,24 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Sends one packet. The other side being gone is not an error here: it is noticed when reading.
-pub(crate) fn say(fd: impl AsFd, text: &str) {
+/// How long a packet may wait for the kernel to have room for it.
+const ROOM: Duration = Duration::from_secs(1);
+
+/// Sends one packet; false if it could not be sent. The other side being gone is noticed when
+/// reading.
+pub(crate) fn say(fd: impl AsFd, text: &str) -> bool {
     let bytes = &text.as_bytes()[..text.len().min(LONGEST)];
-    while let Err(Errno::INTR) = send(&fd, bytes, SendFlags::NOSIGNAL) {}
+    let deadline = Instant::now() + ROOM;
+    loop {
+        match send(&fd, bytes, SendFlags::NOSIGNAL) {
+            Ok(_) => return true,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) if Instant::now() < deadline => {
+                crate::guardian::wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
+            }
+            Err(_) => return false,
+        }
+    }
 }
 
 /// Takes one packet.
@@ -41,7 +56,8 @@ pub(crate) fn hear(fd: impl AsFd) -> Received {
             Ok((0, _)) => Received::Gone,
             Ok((n, _)) => Received::Packet(String::from_utf8_lossy(&buffer[..n]).into_owned()),
             Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) => Received::Nothing,
+            // A kernel short of memory has lost nothing: the packet is still there.
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => Received::Nothing,
             Err(_) => Received::Gone,
         };
     }

@@ -110,8 +110,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
                 let what = format!("process {} ({}) survived", survivor.pid, survivor.command);
                 show::failure(&what, None, &survivor.why);
             }
-            // The kernel killed it together with whoever could have waited for it.
-            outcome.exit.map_or(ExitCode::from(137), |exit| ExitCode::from(exit.code()))
+            // Unknown: the kernel killed it together with whoever could have waited for it.
+            match outcome.exit.map_or(137, |exit| exit.code()) {
+                0 if !outcome.receipt.survivors.is_empty() => ExitCode::from(125),
+                code => ExitCode::from(code),
+            }
         }
         Err(failure) => explain(&shown, &failure),
     }
