@@ -14,7 +14,7 @@ use crate::sys::cgroup::Leaf;
 use crate::sys::launch::{self, Failure};
 use crate::sys::pidns;
 use crate::sys::signals::{Mask, Signals};
-use crate::sys::socket::{Received, hear, say};
+use crate::sys::socket::{Received, Sent, hear, say};
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -74,7 +74,7 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
     keep.extend(options.keep.iter().map(AsRawFd::as_raw_fd));
     keep.extend(options.drain.map(|d| d.as_raw_fd()));
     keep.extend(options.host.map(|h| h.as_raw_fd()));
-    keep.extend(leaf.as_ref().and_then(|l| l.kill_fd()).map(|k| k.as_raw_fd()));
+    keep.extend(leaf.iter().flat_map(Leaf::descriptors).map(|fd| fd.as_raw_fd()));
     let mut early = keep.clone();
     early.extend(stdio);
     launch::close_all_but(3, &early);
@@ -88,7 +88,7 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
     launch::let_go_of_stdio();
     launch::close_all_but(3, &keep);
     let started = guard.leader().map(|leader| Word::Started(leader, guard.backend()));
-    if started.is_some_and(|word| !say(&control, &word.encode())) && !is_closed(&control) {
+    if started.is_some_and(|word| say(&control, &word.encode()) == Sent::No) {
         return 125;
     }
     let report = watch(&mut guard, &control, &signals, options);
@@ -213,19 +213,12 @@ fn tell_exit(guard: &Guard, control: &OwnedFd, told: &mut bool) {
     }
 }
 
-/// True if the other end is gone.
-fn is_closed(control: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(control, PollFlags::empty())];
-    wait(&mut fds, Some(Instant::now()));
-    !fds[0].revents().is_empty()
-}
-
 /// Reports to the holder; if it is not there to say that it took the report, does its last work.
 fn hand_over(control: &OwnedFd, report: &Report, epilogue: &mut dyn FnMut(&Report)) {
     for survivor in &report.survivors {
         say(control, &Word::Survivor(survivor.clone()).encode());
     }
-    if !say(control, &Word::Ended(report.clone()).encode()) && !is_closed(control) {
+    if say(control, &Word::Ended(report.clone()).encode()) == Sent::No {
         // The holder will see us leave and look for itself.
         return;
     }

@@ -22,8 +22,14 @@ struct Runner {
 
 pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -> io::Result<()> {
     let mut wrappers = shop.wrappers();
-    // The bare server a second time shows how much of a ratio is noise.
+    // The bare server a second time shows how much of a ratio is noise. In a session of its own,
+    // where Lariat too puts it, it shows what the kernel takes for that: it schedules sessions
+    // against each other (autogroups), and a switch between two costs more than one within.
+    let own = |words: &[String]| [words, shop.stub.as_slice(), &["-s".into()]].concat();
+    let floor = wrappers.iter().find(|wrapper| wrapper.name == "c-relay").map(|w| own(&w.words));
     wrappers.push(Wrapper { name: "bare again".into(), words: vec![] });
+    wrappers.push(Wrapper { name: "bare, session".into(), words: own(&[]) });
+    wrappers.extend(floor.map(|words| Wrapper { name: "c-relay, session".into(), words }));
     let mut runners = Vec::new();
     for wrapper in wrappers {
         let mut peer = Peer::start(&shop.stub(&wrapper), &token("speed"))?;

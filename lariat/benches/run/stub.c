@@ -1,6 +1,7 @@
 /* The smallest MCP server: one line in, one line out, the text given back as content.
  *
  *   stub            answers until end of input, then exits
+ *   stub -s CMD     begins a session and becomes another program
  *   stub -w N       first forks N children that ignore every signal they can, and stays with them
  *
  * Fast on purpose. What a wrapper adds must not drown in what the server does. */
@@ -56,6 +57,11 @@ static void deafen(void) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 2 && !strcmp(argv[1], "-s")) {
+        setsid();
+        execvp(argv[2], argv + 2);
+        return 127;
+    }
     int wide = argc == 3 && !strcmp(argv[1], "-w") ? atoi(argv[2]) : 0;
     if (wide) deafen();
     for (int i = 0; i < wide; i++) {

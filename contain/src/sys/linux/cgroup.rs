@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Leaf {
     path: PathBuf,
-    /// `cgroup.kill`, open from the start: the kill must not need a free descriptor.
-    kill: Option<fs::File>,
+    /// `cgroup.kill` and `cgroup.events`, open from the start: neither the kill nor the look may
+    /// need a free descriptor.
+    kill: fs::File,
+    events: fs::File,
 }
 
 /// How long a leaf that was just emptied may refuse to be removed.
@@ -42,22 +44,23 @@ impl Leaf {
     /// Makes the leaf at a planned path.
     pub(crate) fn create(path: &Path) -> io::Result<Leaf> {
         fs::create_dir(path)?;
-        // cgroup.kill came with Linux 5.14.
-        match fs::OpenOptions::new().write(true).open(path.join("cgroup.kill")) {
-            Ok(kill) => Ok(Leaf { path: path.into(), kill: Some(kill) }),
-            Err(e) => {
-                let _busy = fs::remove_dir(path);
-                Err(e)
-            }
-        }
+        Leaf::open_at(path).inspect_err(|_| {
+            // cgroup.kill came with Linux 5.14; without it there is no use for a leaf.
+            let _busy = fs::remove_dir(path);
+        })
     }
 
     /// A leaf that an earlier session left, if the path really is the leaf of this mark.
     pub(crate) fn existing(path: &Path, mark: Mark) -> Option<Leaf> {
         let ours = path.file_name()?.to_str()? == leaf_name(mark);
-        (ours && path.join("cgroup.procs").exists()).then(|| Leaf {
+        ours.then(|| Leaf::open_at(path).ok()).flatten()
+    }
+
+    fn open_at(path: &Path) -> io::Result<Leaf> {
+        Ok(Leaf {
+            kill: fs::OpenOptions::new().write(true).open(path.join("cgroup.kill"))?,
+            events: fs::File::open(path.join("cgroup.events"))?,
             path: path.into(),
-            kill: fs::OpenOptions::new().write(true).open(path.join("cgroup.kill")).ok(),
         })
     }
 
@@ -74,18 +77,16 @@ impl Leaf {
 
     /// Kills everyone in it and below it.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        match &self.kill {
-            Some(kill) => Ok(rustix::io::write(kill, b"1").map(drop)?),
-            None => fs::write(self.path.join("cgroup.kill"), "1"),
-        }
+        Ok(rustix::io::write(&self.kill, b"1").map(drop)?)
     }
 
     /// True while anyone lives in it or below it. A leaf that cannot be read counts as empty only
     /// if it is gone.
     pub(crate) fn populated(&self) -> bool {
-        match fs::read_to_string(self.path.join("cgroup.events")) {
-            Ok(text) => text.lines().any(|l| l == "populated 1"),
-            Err(e) => e.kind() != io::ErrorKind::NotFound,
+        let mut buffer = [0u8; 256];
+        match rustix::io::pread(&self.events, &mut buffer, 0) {
+            Ok(n) => String::from_utf8_lossy(&buffer[..n]).lines().any(|l| l == "populated 1"),
+            Err(e) => e != rustix::io::Errno::NODEV,
         }
     }
 
@@ -105,9 +106,9 @@ impl Leaf {
         found
     }
 
-    /// The descriptor that the kill needs.
-    pub(crate) fn kill_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.kill.as_ref().map(AsFd::as_fd)
+    /// The descriptors that kill and look need.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.kill.as_fd(), self.events.as_fd()]
     }
 
     /// Removes the leaf and whatever cgroups the server made below it. Tries for a moment: a

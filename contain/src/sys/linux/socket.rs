@@ -28,22 +28,33 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// How long a packet may wait for the kernel to have room for it.
-const ROOM: Duration = Duration::from_secs(1);
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It is on its way.
+    Yes,
+    /// The other side is gone, which is also noticed when reading.
+    Gone,
+    /// The kernel would not take it.
+    No,
+}
 
-/// Sends one packet; false if it could not be sent. The other side being gone is noticed when
-/// reading.
-pub(crate) fn say(fd: impl AsFd, text: &str) -> bool {
+/// How long a kernel that is short of memory is given to find some.
+const SHORTAGE: Duration = Duration::from_secs(1);
+
+/// Sends one packet.
+pub(crate) fn say(fd: impl AsFd, text: &str) -> Sent {
     let bytes = &text.as_bytes()[..text.len().min(LONGEST)];
-    let deadline = Instant::now() + ROOM;
+    let deadline = Instant::now() + SHORTAGE;
     loop {
         match send(&fd, bytes, SendFlags::NOSIGNAL) {
-            Ok(_) => return true,
+            Ok(_) => return Sent::Yes,
             Err(Errno::INTR) => {}
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Sent::Gone,
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) if Instant::now() < deadline => {
-                crate::guardian::wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
+                a_moment();
             }
-            Err(_) => return false,
+            Err(_) => return Sent::No,
         }
     }
 }
@@ -51,14 +62,27 @@ pub(crate) fn say(fd: impl AsFd, text: &str) -> bool {
 /// Takes one packet.
 pub(crate) fn hear(fd: impl AsFd) -> Received {
     let mut buffer = [0u8; LONGEST];
+    let mut deadline = None;
     loop {
         return match recv(&fd, &mut buffer, RecvFlags::empty()) {
             Ok((0, _)) => Received::Gone,
             Ok((n, _)) => Received::Packet(String::from_utf8_lossy(&buffer[..n]).into_owned()),
             Err(Errno::INTR) => continue,
-            // A kernel short of memory has lost nothing: the packet is still there.
-            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => Received::Nothing,
+            Err(Errno::AGAIN) => Received::Nothing,
+            // The packet is still there; but who can never hear again must act as if alone.
+            Err(Errno::NOBUFS | Errno::NOMEM) => {
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + SHORTAGE);
+                if Instant::now() < deadline {
+                    a_moment();
+                    continue;
+                }
+                Received::Gone
+            }
             Err(_) => Received::Gone,
         };
     }
+}
+
+fn a_moment() {
+    crate::guardian::wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
 }
