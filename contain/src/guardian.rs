@@ -12,9 +12,9 @@ use crate::member::Member;
 use crate::report::Report;
 use crate::sys::cgroup::Leaf;
 use crate::sys::launch::{self, Failure};
-use crate::sys::pidns;
 use crate::sys::signals::{Mask, Signals};
 use crate::sys::socket::{Received, Sent, hear, say};
+use crate::sys::{pidns, text};
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -91,6 +91,7 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
     if started.is_some_and(|word| say(&control, &word.encode()) == Sent::No) {
         return 125;
     }
+    text::give_back_code();
     let report = watch(&mut guard, &control, &signals, options);
     hand_over(&control, &report, epilogue);
     0

@@ -6,7 +6,9 @@
 
 pub(crate) mod linux;
 
-pub(crate) use linux::{cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket};
+pub(crate) use linux::{
+    cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket, text,
+};
 
 /// What holds a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

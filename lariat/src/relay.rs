@@ -234,7 +234,10 @@ impl Wrapper<'_> {
             }
             while let Some(event) = tree_is_due.then(|| self.hold.event()).flatten() {
                 match event {
-                    Event::Started => start::began(self.entry, &self.hold),
+                    Event::Started => {
+                        start::began(self.entry, &self.hold);
+                        contain::give_back_code();
+                    }
                     Event::Failed(error) => return Err(start::give_up(self.entry, error)),
                     Event::Exited(exit) => self.exit = Some(exit),
                     Event::GuardianDied => {

@@ -9,3 +9,4 @@ pub(crate) mod pidns;
 pub(crate) mod procfs;
 pub(crate) mod signals;
 pub(crate) mod socket;
+pub(crate) mod text;
