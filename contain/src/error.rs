@@ -52,7 +52,7 @@ impl SpawnStage {
 
     fn words(self) -> &'static str {
         match self {
-            SpawnStage::Proc => "read /proc (is it mounted?)",
+            SpawnStage::Proc => "read /proc",
             SpawnStage::Socket => "make the guardian's socket",
             SpawnStage::Guardian => "fork the guardian",
             SpawnStage::Namespace => "make a pid namespace",

@@ -1,7 +1,7 @@
 //! `lariat run`: what hosts start in place of a server.
 
 use crate::{duration, env, show};
-use lariat::contain::{self, Backend, Choice, Ladder};
+use lariat::contain::{self, Backend, Choice, Ladder, SpawnStage};
 use lariat::id::ServerName;
 use lariat::relay::Run;
 use lariat::start::{Failure, Plan};
@@ -162,6 +162,9 @@ pub(crate) fn explain(program: &str, failure: &Failure) -> ExitCode {
                 _ => {
                     let advice = match e {
                         contain::Error::Backend(..) => "use --backend auto; nothing was started",
+                        contain::Error::Spawn(SpawnStage::Proc, _) => {
+                            "mount /proc (`mount -t proc proc /proc`); nothing was started"
+                        }
                         _ => "nothing was started",
                     };
                     show::failure(&format!("cannot {e}"), cause, advice);
