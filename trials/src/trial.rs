@@ -192,8 +192,10 @@ impl<'a> Trial<'a> {
 
     fn die(&mut self) {
         let (wrapper, guardian) = (self.wrapper, self.guardian);
-        // A wrapper that has ended by itself, after its leader did, has no guardian to be killed.
-        let ended = wrapper.is_some_and(|wrapper| !wrapper.is_alive());
+        // A wrapper that has ended by itself, after its leader did, has no guardian to be killed;
+        // an owner's holder that has, cannot even be found.
+        let leaderless = self.cell.misbehaviour.leader_exits();
+        let ended = wrapper.map_or(leaderless, |wrapper| !wrapper.is_alive());
         let mut struck = Struck { stage: &mut self.stage, wrapper, guardian };
         let mut outcome = struck.strike(self.cell.death);
         if outcome.is_err() && ended && guardian.is_none() {

@@ -106,13 +106,35 @@ pub(super) fn find_guardian(wrapper: Process, place: &Place) -> Option<Process> 
     })
 }
 
-/// What an owner program started to hold the tree: its first child that is not the server.
+/// What an owner program started to hold the tree: the parent of the guardian, which leads a
+/// session of its own. Both carry the token and are not the server; the holder need not be the
+/// owner's child.
 pub(super) fn find_holder(owner: Process, place: &Place) -> Option<Process> {
-    helpers_of(owner, place).next()
+    let server = server_line(place);
+    let helpers: Vec<(i32, Stat)> = pids()
+        .filter(|pid| *pid != owner.pid)
+        .filter_map(|pid| {
+            let line = command_line(pid);
+            let token = place.token.as_bytes();
+            let carries = line.windows(token.len()).any(|word| word == token);
+            (carries && !line.starts_with(&server)).then_some(pid)
+        })
+        .filter_map(|pid| Some((pid, Stat::of(pid).filter(|stat| stat.is_alive(pid))?)))
+        .collect();
+    let guardian = helpers.iter().find(|(pid, stat)| {
+        stat.session == *pid && helpers.iter().any(|(other, _)| *other == stat.parent)
+    });
+    let holder = guardian.map(|(_, stat)| stat.parent)?;
+    let (pid, stat) = helpers.iter().find(|(pid, _)| *pid == holder)?;
+    Some(Process { pid: *pid, start: stat.start })
+}
+
+fn server_line(place: &Place) -> Vec<u8> {
+    [place.program.as_os_str().as_encoded_bytes(), b"\0", FLAG.as_bytes()].concat()
 }
 
 fn helpers_of(parent: Process, place: &Place) -> impl Iterator<Item = Process> {
-    let server = [place.program.as_os_str().as_encoded_bytes(), b"\0", FLAG.as_bytes()].concat();
+    let server = server_line(place);
     pids().filter_map(move |pid| {
         let stat = Stat::of(pid).filter(|stat| stat.parent == parent.pid && stat.is_alive(pid))?;
         let is_server = command_line(pid).starts_with(&server);
