@@ -14,10 +14,10 @@ use crate::sys::cgroup::Leaf;
 use crate::sys::launch::{self, Failure};
 use crate::sys::signals::{Mask, Signals};
 use crate::sys::socket::{Received, Sent, hear, say};
+use crate::sys::wait::wait;
 use crate::sys::{pidns, text};
 use crate::wire::{Order, Word};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::Timespec;
+use rustix::event::{PollFd, PollFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -227,7 +227,9 @@ fn hand_over(control: &OwnedFd, report: &Report, epilogue: &mut dyn FnMut(&Repor
         match hear(control) {
             Received::Packet(text) if Order::decode(&text) == Some(Order::Done) => return,
             Received::Packet(_) => {}
-            Received::Nothing => wait(&mut [PollFd::new(control, PollFlags::IN)], None),
+            Received::Nothing => {
+                wait(&mut [PollFd::new(control, PollFlags::IN)], None);
+            }
             Received::Gone => break,
         }
     }
@@ -237,20 +239,6 @@ fn hand_over(control: &OwnedFd, report: &Report, epilogue: &mut dyn FnMut(&Repor
 fn push<'a>(fds: &mut Vec<PollFd<'a>>, fd: BorrowedFd<'a>) -> usize {
     fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
     fds.len() - 1
-}
-
-/// Polls until something is ready or the deadline has come.
-pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Option<Instant>) {
-    let timeout = deadline.map(|d| {
-        let left = d.saturating_duration_since(Instant::now());
-        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
-    });
-    // An interruption is a reason to look again, which every caller does. So is a kernel that
-    // cannot poll, but not at full speed.
-    if poll(fds, timeout.as_ref()).is_err_and(|e| e != rustix::io::Errno::INTR) {
-        let moment = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-        let _interrupted = rustix::thread::nanosleep(&moment);
-    }
 }
 
 /// Throws away what is there. False once nobody can write any more.

@@ -16,6 +16,7 @@ use crate::sys::launch::{self, Side};
 use crate::sys::mark::Mark;
 use crate::sys::signals::Signals;
 use crate::sys::socket::{self, Received, hear, say};
+use crate::sys::wait::wait;
 use crate::sys::{Backend, descent, pidns, procfs};
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
@@ -318,7 +319,7 @@ impl Hold {
             drop(control);
             if let Some(fd) = &guardian {
                 let deadline = Instant::now() + PARTING;
-                guardian::wait(&mut [PollFd::new(fd, PollFlags::IN)], Some(deadline));
+                wait(&mut [PollFd::new(fd, PollFlags::IN)], Some(deadline));
             }
         }
     }
@@ -334,7 +335,7 @@ impl Hold {
         let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         fds.extend(other.into_iter().chain(self.event_fd()).map(readable));
-        guardian::wait(&mut fds, [self.deadline(), deadline].into_iter().flatten().min());
+        wait(&mut fds, [self.deadline(), deadline].into_iter().flatten().min());
     }
 
     /// The guardian is dead or as good as: do its work.

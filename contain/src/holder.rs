@@ -14,8 +14,9 @@ use crate::sys::launch::{self, Side};
 use crate::sys::mark::Mark;
 use crate::sys::signals::Signals;
 use crate::sys::socket::{Received, hear, say};
+use crate::sys::wait::wait;
 use crate::wire::{Order, Word};
-use crate::{Error, SpawnStage, guardian};
+use crate::{Error, SpawnStage};
 use rustix::event::{PollFd, PollFlags};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -157,7 +158,7 @@ fn serve(owner: &OwnedFd, brief: &Brief, mut words: Vec<OsString>) -> Result<(),
         if owner_lives {
             fds.push(PollFd::new(owner, PollFlags::IN));
         }
-        guardian::wait(&mut fds, deadline);
+        wait(&mut fds, deadline);
         while signals.next().is_some() {}
         while owner_lives {
             match hear(owner) {

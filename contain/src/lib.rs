@@ -50,8 +50,10 @@ pub use sys::Backend;
 pub use sys::cgroup::Leaf;
 pub use sys::inherited::close_leaked;
 pub use sys::mark::{Mark, sweep};
+pub use sys::signals::number as signal;
 pub use sys::signals::{Signals, name as signal_name};
 pub use sys::text::give_back_code;
+pub use sys::wait::wait;
 pub use tree::{Spec, Tree};
 
 /// Looking at single processes.

@@ -7,7 +7,7 @@
 pub(crate) mod linux;
 
 pub(crate) use linux::{
-    cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket, text,
+    cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket, text, wait,
 };
 
 /// What holds a tree.

@@ -1,7 +1,6 @@
 //! A tree as its owner sees it: start it, ask it to leave, be told that it is empty.
 
 use crate::error::{Error, SpawnStage};
-use crate::guardian;
 use crate::hold::Event;
 use crate::holder::{Brief, SOCKET, VERB};
 use crate::ladder::{Ask, Ladder};
@@ -12,6 +11,7 @@ use crate::sys::Backend;
 use crate::sys::cgroup::Leaf;
 use crate::sys::mark::{Mark, sweep};
 use crate::sys::socket::{self, Received, hear, say};
+use crate::sys::wait::wait;
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
 use std::ffi::OsString;
@@ -187,7 +187,7 @@ impl Tree {
     }
 
     fn wait(&self) {
-        guardian::wait(&mut [PollFd::new(&self.owner, PollFlags::IN)], None);
+        wait(&mut [PollFd::new(&self.owner, PollFlags::IN)], None);
     }
 
     fn sweep(&self) -> Report {

@@ -189,7 +189,7 @@ impl Books {
             if wrapper_lives || Instant::now() >= patience {
                 return None;
             }
-            pause(Duration::from_millis(2));
+            contain::wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
         }
         // Struck between our open and our lock.
         if file.metadata().ok()?.nlink() == 0 {
@@ -229,13 +229,6 @@ impl Books {
             })
             .collect()
     }
-}
-
-/// Lets a little time pass.
-fn pause(time: Duration) {
-    let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: time.as_nanos() as i64 };
-    // An interruption only shortens it.
-    let _interrupted = rustix::event::poll(&mut [], Some(&timeout));
 }
 
 /// Removes a file that is too old to be in the making.

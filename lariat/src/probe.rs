@@ -3,17 +3,12 @@
 use crate::mcp::{self, Client, Offer};
 use crate::receipt::{Reason, Receipt};
 use crate::start::{self, Around, Failure, Ground, Plan, Running};
+use contain::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use contain::{Ask, Command, Event, Hold, Report, Signals, process};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-
-// Signal numbers as Linux has them everywhere we build.
-const HUP: i32 = 1;
-const INT: i32 = 2;
-const TERM: i32 = 15;
-const CHLD: i32 = 17;
 
 /// How much of a failing server's stderr is kept for the person who asks.
 const LAST_WORDS: usize = 4096;
@@ -57,7 +52,7 @@ pub fn probe(
     plan: Plan,
     timeout: Duration,
 ) -> Result<Found, Failure> {
-    let signals = Signals::block(&[TERM, INT, HUP, CHLD]).map_err(Failure::Streams)?;
+    let signals = Signals::block(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(Failure::Streams)?;
     let ground = Ground::prepare(plan)?;
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| Failure::Streams(e.into()));
     let (server_stdin, input) = pipe()?;
@@ -94,13 +89,13 @@ pub fn probe(
             Some(Event::Exited(_) | Event::GuardianDied) => {}
             None => hold.wait(&signals, None, Some(begun + timeout)),
         }
-        interrupted = signals.next().filter(|s| *s != CHLD);
+        interrupted = signals.next().filter(|s| *s != SIGCHLD);
     }
     let mut sight = Sight { stderr: Some(&stderr), words: Vec::new(), tree: Vec::new(), rss: 0 };
     let (offer, startup) = {
         let mut glance = || {
             sight.look(&hold);
-            interrupted = interrupted.or_else(|| signals.next().filter(|s| *s != CHLD));
+            interrupted = interrupted.or_else(|| signals.next().filter(|s| *s != SIGCHLD));
             interrupted.is_none()
         };
         let mut client = Client::new(&input, &output, begun + timeout, &mut glance);
@@ -141,7 +136,7 @@ fn end(mut hold: Hold, signals: &Signals, sight: &mut Sight<'_>, at_once: bool) 
             return report;
         }
         sight.hear();
-        if signals.next().is_some_and(|s| s != CHLD) {
+        if signals.next().is_some_and(|s| s != SIGCHLD) {
             hold.ask(Ask::Kill);
         }
         hold.wait(signals, sight.stderr.map(AsFd::as_fd), None);

@@ -17,13 +17,13 @@ use crate::id::ServerName;
 use crate::journal::{Journal, make_private_dir};
 use crate::receipt::{Reason, Receipt};
 use crate::start::{self, Around, Failure, Ground, Plan, Running};
+use contain::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use contain::{Ask, Command, Event, Exit, Hold, Report, Signals};
 use host::Host;
 use outlet::Outlet;
 use pump::{Flow, Pump, Sink};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::time::Timespec;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,16 +45,6 @@ const BLIND: u32 = 100;
 
 /// How often to ask who our parent is where the kernel cannot tell us.
 const PARENT_CHECK: Duration = Duration::from_secs(1);
-
-// Signal numbers as Linux has them everywhere we build.
-const HUP: i32 = 1;
-const INT: i32 = 2;
-const QUIT: i32 = 3;
-const USR1: i32 = 10;
-const USR2: i32 = 12;
-const TERM: i32 = 15;
-const CHLD: i32 = 17;
-const WINCH: i32 = 28;
 
 /// What to run and how.
 #[derive(Debug)]
@@ -83,8 +73,9 @@ pub struct Outcome {
 /// Runs a server until its session ends. Returns when its tree has.
 pub fn run(run: Run) -> Result<Outcome, Failure> {
     // First of all: a signal that comes from here on is handled, not fatal.
-    let signals = Signals::block(&[TERM, INT, HUP, QUIT, USR1, USR2, WINCH, CHLD])
-        .map_err(Failure::Streams)?;
+    let signals =
+        Signals::block(&[SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD])
+            .map_err(Failure::Streams)?;
     contain::close_leaked();
     let host = Host::find();
     let server = run.plan.server.clone();
@@ -278,7 +269,7 @@ impl Wrapper<'_> {
         let unwatched = host.is_some_and(|h| h.pidfd().is_none());
         let parent_check = unwatched.then(|| Instant::now() + PARENT_CHECK);
         let deadlines = [self.hold.deadline(), parent_check, self.drain.deadline()];
-        if !poll_until(&mut fds, deadlines.into_iter().flatten().min()) {
+        if !contain::wait(&mut fds, deadlines.into_iter().flatten().min()) {
             return None;
         }
         let flags = fds.iter().map(PollFd::revents);
@@ -331,7 +322,7 @@ impl Wrapper<'_> {
 
     fn signalled(&mut self, signal: i32) {
         match signal {
-            TERM | INT | HUP | QUIT => {
+            SIGTERM | SIGINT | SIGHUP | SIGQUIT => {
                 // Whoever says it twice means it.
                 let again = self.had.contains(&signal);
                 self.had.push(signal);
@@ -340,7 +331,7 @@ impl Wrapper<'_> {
                     if again { Ask::Kill } else { Ask::Signal(signal) },
                 );
             }
-            USR1 | USR2 | WINCH => self.hold.forward(signal),
+            SIGUSR1 | SIGUSR2 | SIGWINCH => self.hold.forward(signal),
             _ => {}
         }
     }
@@ -396,7 +387,7 @@ impl Wrapper<'_> {
             return false;
         };
         let mut fds = [PollFd::new(stdin, PollFlags::RDHUP)];
-        poll_until(&mut fds, Some(Instant::now()));
+        contain::wait(&mut fds, Some(Instant::now()));
         !fds[0].revents().is_empty()
     }
 
@@ -430,7 +421,7 @@ impl Wrapper<'_> {
             fds.extend(host.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             // Where the kernel does not tell us of the host's death, patience has an end.
             let limit = (!patient || host.is_none()).then_some(deadline);
-            poll_until(&mut fds, limit);
+            contain::wait(&mut fds, limit);
             let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
             let moves = fds[..waiting].iter().any(ready);
             let called_off = fds.get(waiting + 1).is_some_and(ready)
@@ -446,22 +437,7 @@ impl Wrapper<'_> {
 
     /// True if one of the signals that have come means stop.
     fn had_stop_signal(&self) -> bool {
-        std::iter::from_fn(|| self.signals.next()).any(|s| [TERM, INT, HUP, QUIT].contains(&s))
+        std::iter::from_fn(|| self.signals.next())
+            .any(|s| [SIGTERM, SIGINT, SIGHUP, SIGQUIT].contains(&s))
     }
-}
-
-/// Polls until something is ready or the deadline has come. False if the kernel cannot poll; a
-/// moment has passed then.
-fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> bool {
-    let timeout = deadline.map(|d| {
-        let left = d.saturating_duration_since(Instant::now());
-        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
-    });
-    // An interruption is a reason to look again, which the caller does.
-    let polled = !poll(fds, timeout.as_ref()).is_err_and(|e| e != rustix::io::Errno::INTR);
-    if !polled {
-        let moment = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-        let _interrupted = rustix::thread::nanosleep(&moment);
-    }
-    polled
 }

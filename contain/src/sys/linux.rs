@@ -10,3 +10,4 @@ pub(crate) mod procfs;
 pub(crate) mod signals;
 pub(crate) mod socket;
 pub(crate) mod text;
+pub(crate) mod wait;

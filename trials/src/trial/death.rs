@@ -113,11 +113,11 @@ pub(super) fn find_holder(owner: Process, place: &Place) -> Option<Process> {
     let server = server_line(place);
     let helpers: Vec<(i32, Stat)> = pids()
         .filter(|pid| *pid != owner.pid)
-        .filter_map(|pid| {
-            let line = command_line(pid);
+        .filter(|pid| {
+            let line = command_line(*pid);
             let token = place.token.as_bytes();
             let carries = line.windows(token.len()).any(|word| word == token);
-            (carries && !line.starts_with(&server)).then_some(pid)
+            carries && !line.starts_with(&server)
         })
         .filter_map(|pid| Some((pid, Stat::of(pid).filter(|stat| stat.is_alive(pid))?)))
         .collect();

@@ -7,6 +7,7 @@
 use super::procfs;
 use crate::member::Member;
 use crate::sys::mark::Mark;
+use crate::sys::wait::wait;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -125,7 +126,7 @@ impl Leaf {
             match remove_below(&self.path) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
                 Err(_) if !self.populated() && Instant::now() < deadline => {
-                    crate::guardian::wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
+                    wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
                 }
                 other => return other,
             }

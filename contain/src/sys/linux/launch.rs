@@ -8,6 +8,7 @@ use super::inherited;
 use super::mark::Mark;
 use super::signals::Mask;
 use crate::hold::Command;
+use crate::sys::wait::wait;
 use rustix::io::Errno;
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -182,7 +183,7 @@ fn await_exec(status: &OwnedFd, owner: BorrowedFd<'_>, pid: i32) {
     loop {
         let mut fds =
             [PollFd::new(status, PollFlags::IN), PollFd::from_borrowed_fd(owner, PollFlags::RDHUP)];
-        crate::guardian::wait(&mut fds, None);
+        wait(&mut fds, None);
         if !fds[0].revents().is_empty() {
             return;
         }

@@ -103,6 +103,11 @@ impl AsFd for Signals {
     }
 }
 
+/// The numbers of the signals that a wrapper deals with, for crates without libc.
+pub mod number {
+    pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+}
+
 /// The name of a signal as receipts spell it, `TERM` for 15.
 pub fn name(signal: i32) -> String {
     let known = match signal {

@@ -1,5 +1,6 @@
 //! The packet socket between owner, holder and guardian.
 
+use crate::sys::wait::wait;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
@@ -84,5 +85,5 @@ pub(crate) fn hear(fd: impl AsFd) -> Received {
 }
 
 fn a_moment() {
-    crate::guardian::wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
+    wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
 }
