@@ -28,7 +28,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long past the end of the ladder the guardian may be silent before the holder replaces it.
-const OVERDUE: Duration = Duration::from_secs(1);
+const OVERDUE: Duration = Duration::from_millis(500);
 
 /// How long a holder that has finished waits for its guardian to leave.
 const PARTING: Duration = Duration::from_millis(100);
@@ -112,17 +112,13 @@ impl Hold {
         options: &Options<'_>,
         mut epilogue: impl FnMut(&Report),
     ) -> Result<Hold, Error> {
-        let me = Member::current().ok_or_else(|| {
-            Error::Spawn(SpawnStage::Proc, io::Error::from(io::ErrorKind::NotFound))
-        })?;
-        match procfs::own_threads() {
-            Some(1) => {}
-            Some(n) => return Err(Error::Threads(n)),
-            None => {
-                return Err(Error::Spawn(SpawnStage::Proc, io::ErrorKind::NotFound.into()));
-            }
+        let unreadable = |e| Error::Spawn(SpawnStage::Proc, e);
+        procfs::check().map_err(unreadable)?;
+        match procfs::own_threads().map_err(unreadable)? {
+            1 => {}
+            n => return Err(Error::Threads(n)),
         }
-        let strangers = descent::below(me.pid, &[]);
+        let strangers = descent::below(rustix::process::getpid().as_raw_pid(), &[]);
         // Without it a killed guardian's children would go to init, unseen by us.
         rustix::process::set_child_subreaper(Pid::from_raw(1))
             .map_err(|e| Error::Spawn(SpawnStage::Guardian, e.into()))?;

@@ -29,10 +29,7 @@ pub struct Machine {
 
 /// Looks at this machine and chooses.
 pub fn probe(choice: Choice, mark: Mark) -> Result<Machine, crate::Error> {
-    if procfs::stat(std::process::id() as i32).is_none() {
-        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        return Err(crate::Error::Spawn(crate::SpawnStage::Proc, missing));
-    }
+    procfs::check().map_err(|e| crate::Error::Spawn(crate::SpawnStage::Proc, e))?;
     let planned = match choice {
         Choice::Auto | Choice::Named(Backend::Cgroup) => Leaf::plan(mark),
         Choice::Named(_) => Err("not asked for".into()),

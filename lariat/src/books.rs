@@ -225,7 +225,7 @@ impl Books {
                     }
                     _ => Report::nothing(contain::Backend::Descent),
                 };
-                entry.settle(&Reason::WrapperDied, report)
+                entry.settle(&Reason::WrapperDied, report).receipt
             })
             .collect()
     }
@@ -238,6 +238,15 @@ fn discard_stale(path: &Path) {
     if age.is_ok_and(|age| age > STALE) {
         let _raced = fs::remove_file(path);
     }
+}
+
+/// A session that was accounted for.
+#[derive(Debug)]
+pub struct Settled {
+    /// Its receipt.
+    pub receipt: Receipt,
+    /// Why the receipt could not be written where the user wants it.
+    pub unwritten: Option<io::Error>,
 }
 
 /// A session in the books, with its lock.
@@ -275,28 +284,25 @@ impl Entry {
         Journal::open(&self.books.events(), EVENTS_LIMIT)?.append(&text)
     }
 
-    /// Accounts for an ended session: receipt, event, and the strike if nothing survived. Does
-    /// nothing twice: wrapper, guardian and sweep may each come to it.
-    pub fn settle(&self, reason: &Reason, report: Report) -> Receipt {
+    /// Accounts for an ended session: receipt, event, and the strike if nothing survived.
+    pub fn settle(&self, reason: &Reason, report: Report) -> Settled {
         let started = UNIX_EPOCH + Duration::from_millis(self.page.started_ms);
         let (session, server) = (self.page.session.clone(), self.page.server.clone());
         let receipt = Receipt::new(session, server, reason, (started, SystemTime::now()), &report);
-        if self.is_struck() {
-            return receipt;
-        }
         // The tree is gone either way; an unwritable log or receipt must not keep it in the books.
         let _unlogged = self.log("ended", &receipt);
-        if let Some(path) = &self.page.receipt {
+        let unwritten = self.page.receipt.as_ref().and_then(|path| {
             let path = Path::new(OsStr::from_bytes(path));
-            let _unwritten = write_receipt(path, &self.page.session, &receipt);
-        }
+            write_receipt(path, &self.page.session, &receipt).err()
+        });
         if let Ok(emptied) = report.verdict() {
             self.strike(emptied.into());
         }
-        receipt
+        Settled { receipt, unwritten }
     }
 
-    fn is_struck(&self) -> bool {
+    /// True if somebody has accounted for it already: wrapper, guardian and sweep may each come to.
+    pub fn is_struck(&self) -> bool {
         self.file.metadata().is_ok_and(|m| m.nlink() == 0)
     }
 

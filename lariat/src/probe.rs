@@ -114,7 +114,7 @@ pub fn probe(
         Some(signal) => Reason::Signal(signal),
         None => Reason::Closed,
     };
-    let receipt = entry.settle(&reason, report.clone());
+    let receipt = entry.settle(&reason, report).receipt;
     Ok(Found {
         offer,
         startup,

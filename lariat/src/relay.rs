@@ -12,12 +12,15 @@ mod outlet;
 mod pump;
 mod stderr;
 
-use crate::books::Entry;
+use crate::books::{Entry, Settled};
 use crate::id::ServerName;
 use crate::journal::{Journal, make_private_dir};
 use crate::receipt::{Reason, Receipt};
 use crate::start::{self, Around, Failure, Ground, Plan, Running};
-use contain::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use contain::signal::{
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGURG, SIGUSR1,
+    SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+};
 use contain::{Ask, Command, Event, Exit, Hold, Report, Signals};
 use host::Host;
 use outlet::Outlet;
@@ -46,6 +49,13 @@ const BLIND: u32 = 100;
 /// How often to ask who our parent is where the kernel cannot tell us.
 const PARENT_CHECK: Duration = Duration::from_secs(1);
 
+/// Signals that mean stop.
+const STOP: &[i32] = &[SIGTERM, SIGINT, SIGHUP, SIGQUIT];
+
+/// Signals that a server may have a use for; they end nothing here.
+const PASSED_ON: &[i32] =
+    &[SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR, SIGURG, SIGXCPU];
+
 /// What to run and how.
 #[derive(Debug)]
 pub struct Run {
@@ -68,14 +78,17 @@ pub struct Outcome {
     pub exit: Option<Exit>,
     /// The receipt.
     pub receipt: Receipt,
+    /// Why it could not be written where the user wants it.
+    pub unwritten: Option<io::Error>,
 }
 
 /// Runs a server until its session ends. Returns when its tree has.
 pub fn run(run: Run) -> Result<Outcome, Failure> {
     // First of all: a signal that comes from here on is handled, not fatal.
-    let signals =
-        Signals::block(&[SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD])
-            .map_err(Failure::Streams)?;
+    let mut all = [STOP, PASSED_ON].concat();
+    // A file too large is an error of ours to handle, not one to die of.
+    all.extend([SIGCHLD, SIGXFSZ]);
+    let signals = Signals::block(&all).map_err(Failure::Streams)?;
     contain::close_leaked();
     let host = Host::find();
     let server = run.plan.server.clone();
@@ -322,7 +335,7 @@ impl Wrapper<'_> {
 
     fn signalled(&mut self, signal: i32) {
         match signal {
-            SIGTERM | SIGINT | SIGHUP | SIGQUIT => {
+            stop if STOP.contains(&stop) => {
                 // Whoever says it twice means it.
                 let again = self.had.contains(&signal);
                 self.had.push(signal);
@@ -331,7 +344,7 @@ impl Wrapper<'_> {
                     if again { Ask::Kill } else { Ask::Signal(signal) },
                 );
             }
-            SIGUSR1 | SIGUSR2 | SIGWINCH => self.hold.forward(signal),
+            other if PASSED_ON.contains(&other) => self.hold.forward(other),
             _ => {}
         }
     }
@@ -377,9 +390,9 @@ impl Wrapper<'_> {
             None => Reason::Exited,
         };
         let exit = report.exit.or(self.exit);
-        let receipt = self.entry.settle(&reason, report);
+        let Settled { receipt, unwritten } = self.entry.settle(&reason, report);
         self.hold.done();
-        Outcome { exit, receipt }
+        Outcome { exit, receipt, unwritten }
     }
 
     fn stdin_is_closed(&self) -> bool {
@@ -393,10 +406,11 @@ impl Wrapper<'_> {
 
     /// Passes on what the server wrote before it left, as long as the host takes it.
     ///
-    /// A bare server would wait in its last write until the host reads. So do we, unless the host
-    /// has ended the session itself: then a host that stopped reading is not waited for long.
+    /// A bare server would wait in its last write to stdout until the host reads. So do we, unless
+    /// the host has ended the session itself. A host that does not read stderr is never waited for
+    /// long.
     fn last_words(&mut self) {
-        let patient = self.cause.is_none();
+        let left_alone = self.cause.is_none();
         let mut deadline = Instant::now() + STALL;
         if let Ends::Relayed { up, .. } = &mut self.ends {
             up.stop();
@@ -409,8 +423,10 @@ impl Wrapper<'_> {
                 down.exhaust();
             }
             let mut fds: Vec<PollFd<'_>> = self.drain.host_interest().into_iter().collect();
+            let mut patient = false;
             if let Ends::Relayed { down, .. } = &self.ends {
                 fds.extend(down.interest().filter(|_| down.is_pending()));
+                patient = left_alone && down.is_pending();
             }
             let waiting = fds.len();
             if waiting == 0 {
@@ -437,7 +453,6 @@ impl Wrapper<'_> {
 
     /// True if one of the signals that have come means stop.
     fn had_stop_signal(&self) -> bool {
-        std::iter::from_fn(|| self.signals.next())
-            .any(|s| [SIGTERM, SIGINT, SIGHUP, SIGQUIT].contains(&s))
+        std::iter::from_fn(|| self.signals.next()).any(|s| STOP.contains(&s))
     }
 }

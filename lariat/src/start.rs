@@ -120,7 +120,9 @@ impl Ground {
         };
         // Runs in the guardian, if this process is not there any more when the tree has ended.
         let epilogue = |report: &Report| {
-            entry.settle(&Reason::WrapperDied, report.clone());
+            if !entry.is_struck() {
+                entry.settle(&Reason::WrapperDied, report.clone());
+            }
         };
         match Hold::spawn(command, &options, epilogue) {
             Ok(hold) => Ok(Running { hold, entry }),

@@ -3,6 +3,7 @@
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs;
+use std::io;
 
 /// The fields of `/proc/PID/stat` that matter to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,9 +117,21 @@ pub fn resident(pid: i32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
+/// Makes sure that `/proc` can be read and shows our own pid namespace. In another one's `/proc` the
+/// same numbers are other processes.
+pub(crate) fn check() -> io::Result<()> {
+    let me = rustix::process::getpid().as_raw_pid();
+    let link = rustix::fs::readlink("/proc/self", Vec::new())?;
+    if link.to_bytes() != me.to_string().as_bytes() {
+        return Err(io::Error::other("it belongs to another pid namespace"));
+    }
+    read_stat(me)?;
+    Ok(())
+}
+
 /// How many threads this process has.
-pub(crate) fn own_threads() -> Option<usize> {
-    Some(fs::read_dir("/proc/self/task").ok()?.count())
+pub(crate) fn own_threads() -> io::Result<usize> {
+    Ok(fs::read_dir("/proc/self/task")?.count())
 }
 
 #[cfg(test)]

@@ -105,7 +105,10 @@ impl AsFd for Signals {
 
 /// The numbers of the signals that a wrapper deals with, for crates without libc.
 pub mod number {
-    pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+    pub use libc::{
+        SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGURG,
+        SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+    };
 }
 
 /// The name of a signal as receipts spell it, `TERM` for 15.

@@ -91,6 +91,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         return no_home();
     };
     let shown = program.to_string_lossy().into_owned();
+    let receipt = args.receipt.map(env::absolute);
     let run = Run {
         program,
         args: rest,
@@ -98,7 +99,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             server,
             ladder: args.hold.ladder(),
             backend: args.hold.backend,
-            receipt: args.receipt.map(env::absolute),
+            receipt: receipt.clone(),
             state_dir,
         },
         relayed: args.relay,
@@ -109,6 +110,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
             for survivor in &outcome.receipt.survivors {
                 let what = format!("process {} ({}) survived", survivor.pid, survivor.command);
                 show::failure(&what, None, &survivor.why);
+            }
+            if let (Some(path), Some(e)) = (receipt, &outcome.unwritten) {
+                let what = format!("cannot write the receipt {}", path.display());
+                show::failure(&what, Some(e), "it is in events.jsonl in the state directory");
             }
             // Unknown: the kernel killed it together with whoever could have waited for it.
             match outcome.exit.map_or(137, |exit| exit.code()) {
@@ -135,11 +140,11 @@ pub(crate) fn explain(program: &str, failure: &Failure) -> ExitCode {
     match failure {
         Failure::State(dir, e) => {
             let what = format!("cannot write the state directory {}", dir.display());
-            show::failure(&what, Some(e), "make it writable, or use --state-dir DIR");
+            show::failure(&what, Some(e), advice(e, "make it writable, or use --state-dir DIR"));
         }
         Failure::Log(dir, e) => {
             let what = format!("cannot write the log in {}", dir.display());
-            show::failure(&what, Some(e), "make it writable, or use --log-dir DIR");
+            show::failure(&what, Some(e), advice(e, "make it writable, or use --log-dir DIR"));
         }
         Failure::Receipt(file, e) => {
             let what = format!("cannot write the receipt {}", file.display());
@@ -152,26 +157,45 @@ pub(crate) fn explain(program: &str, failure: &Failure) -> ExitCode {
             let cause = std::error::Error::source(e);
             match e.exit_code() {
                 127 => {
-                    let what = format!("cannot find `{program}`");
-                    show::failure(&what, None, "check the spelling and PATH; nothing was started");
+                    let exists = program.contains('/') && std::path::Path::new(program).exists();
+                    let (what, advice) = if exists {
+                        ("the interpreter of", "check its first line; nothing was started")
+                    } else {
+                        ("", "check the spelling and PATH; nothing was started")
+                    };
+                    show::failure(
+                        &format!("cannot find {what} `{program}`").replace("  ", " "),
+                        None,
+                        advice,
+                    );
                 }
                 126 => {
                     let what = format!("cannot execute `{program}`");
                     show::failure(&what, cause, "check its permissions; nothing was started");
                 }
                 _ => {
-                    let advice = match e {
+                    let what_to_do = match e {
                         contain::Error::Backend(..) => "use --backend auto; nothing was started",
-                        contain::Error::Spawn(SpawnStage::Proc, _) => {
-                            "mount /proc (`mount -t proc proc /proc`); nothing was started"
-                        }
+                        contain::Error::Spawn(SpawnStage::Proc, e) => advice(
+                            e,
+                            "mount /proc anew (mount -t proc proc /proc); nothing was started",
+                        ),
                         _ => "nothing was started",
                     };
-                    show::failure(&format!("cannot {e}"), cause, advice);
+                    show::failure(&format!("cannot {e}"), cause, what_to_do);
                 }
             }
             return ExitCode::from(e.exit_code());
         }
     }
     ExitCode::from(125)
+}
+
+/// What to do about an error: what fits the place, unless it is descriptors that are missing.
+fn advice(error: &std::io::Error, usual: &'static str) -> &'static str {
+    const EMFILE: i32 = 24;
+    match error.raw_os_error() {
+        Some(EMFILE) => "raise the limit on open files (ulimit -n)",
+        _ => usual,
+    }
 }
