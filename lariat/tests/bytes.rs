@@ -276,6 +276,19 @@ fn a_host_that_does_not_read_stderr_does_not_stop_the_server() {
     }
 }
 
+#[test]
+fn a_host_that_does_not_read_stderr_is_still_told_that_the_server_left() {
+    let words = noise(MIB / 2);
+    for way in WAYS {
+        let place = Place::new();
+        let given = file(&place, "given", &words);
+        let (_unread, lariat_end) = way.link.one_way();
+        let server = ["sh", "-c", "cat \"$0\" >&2; exit 3", text(&given)];
+        let mut talk = Talk::start_with(&place, way, &server, lariat_end.into());
+        talk.end_with(3);
+    }
+}
+
 /// How a host and a server are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {

@@ -164,6 +164,29 @@ fn a_backend_that_this_user_has_not_is_125_only_if_asked_for() {
 }
 
 #[test]
+fn a_proc_of_another_pid_namespace_is_125() {
+    let case = Case::new();
+    let root = rustix::process::getuid().is_root();
+    let unshare: &[&str] = if root { &["-p", "-f"] } else { &["-r", "-p", "-f"] };
+    let within = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(unshare).args(words);
+        command
+    };
+    if !within(&["true"]).status().unwrap().success() {
+        return;
+    }
+    let state = case.place.path("state");
+    let lariat = env!("CARGO_BIN_EXE_lariat");
+    let mut run = within(&[lariat, "run", "--state-dir", text(&state), "--", "true"]);
+    let output = finish(&mut run);
+    // In there the same numbers are other processes: signalling them would harm strangers.
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("another pid namespace"), "{said}");
+}
+
+#[test]
 fn a_user_without_a_home_is_told_to_name_a_directory() {
     let case = Case::new();
     // Root can become a uid that /etc/passwd does not know; others have a home.
