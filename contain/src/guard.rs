@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 const FIRST_ROUND: Duration = Duration::from_millis(2);
 const LAST_ROUND: Duration = Duration::from_millis(40);
 
+/// The same after the kernel was told to kill a leaf whole.
+const LEAF_ROUND: Duration = Duration::from_millis(15);
+
 /// Where the tree stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -194,7 +197,7 @@ impl Guard {
             Phase::Asked { .. } if self.has_left() => self.ask_everyone(),
             Phase::Killing { until, .. } if now >= until => return Some(self.finish()),
             Phase::Killing { until, next, round } if now >= next => {
-                self.kill();
+                self.kill(false);
                 let round = (round * 2).min(LAST_ROUND);
                 self.phase = Phase::Killing { until, next: Instant::now() + round, round };
             }
@@ -254,18 +257,19 @@ impl Guard {
     }
 
     fn begin_kill(&mut self, now: Instant) {
-        self.settle(&self.members());
+        self.look();
         let until = now + self.ladder.look;
-        self.phase = Phase::Killing { until, next: now + FIRST_ROUND, round: FIRST_ROUND };
-        self.kill();
+        let round = if self.leaf.is_some() { LEAF_ROUND } else { FIRST_ROUND };
+        self.kill(true);
+        self.phase = Phase::Killing { until, next: Instant::now() + round, round };
     }
 
     /// One pass of the kill. What it misses the next pass finds.
-    fn kill(&mut self) {
-        if let Some(leaf) = &self.leaf {
-            // Descent below does the same work if the kernel refuses.
-            let _refused = leaf.kill();
-        }
+    fn kill(&mut self, first: bool) {
+        // The kernel kills a leaf whole. Walking at the same time would only take the CPU that the
+        // dying need; a later pass walks, for whoever had moved out.
+        let killed_whole = self.leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
+        let emptied_by_kernel = killed_whole && first;
         if self.backend == Backend::Pidns && rustix::process::getpid().is_init() {
             crate::sys::signals::kill_namespace();
             return;
@@ -275,6 +279,9 @@ impl Guard {
         if let (Some(leader), None) = (self.leader.and_then(|l| Pid::from_raw(l.pid)), self.exit) {
             let _gone = rustix::process::kill_process_group(leader, Signal::KILL);
             let _gone = rustix::process::kill_process(leader, Signal::KILL);
+        }
+        if emptied_by_kernel {
+            return;
         }
         let me = rustix::process::getpid().as_raw_pid();
         let mut found = descent::freeze(me, &self.strangers, |m| self.is_ours(m));

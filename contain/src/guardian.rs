@@ -48,7 +48,7 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
     let Birth { control, command, options, leaf, namespace, mask } = birth;
     // Nothing but the socket ends this process; whoever signals all of ours means the holder.
     Mask::full().enforce();
-    let _already_leader = rustix::process::setsid();
+    leave_group(command);
     let _unnamed = rustix::thread::set_name(c"lariat-guardian");
     // The holder's death wakes a guardian that somebody stopped.
     let _unarmed =
@@ -85,6 +85,7 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
         say(&control, &word.encode());
         return 125;
     }
+    leave_session(guard.leader());
     launch::let_go_of_stdio();
     launch::close_all_but(3, &keep);
     let started = guard.leader().map(|leader| Word::Started(leader, guard.backend()));
@@ -95,6 +96,30 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
     let report = watch(&mut guard, &control, &signals, options);
     hand_over(&control, &report, epilogue);
     0
+}
+
+/// Leaves the holder's process group: hosts kill whole groups.
+///
+/// The session is left only when the command runs. The scheduler gives CPU by session: a server in
+/// another session than its host answers a quarter slower. At a terminal the command needs another
+/// session all the same, because there a process of a background group may not read.
+fn leave_group(command: &Command) {
+    let streams = [&command.stdin, &command.stdout, &command.stderr];
+    if streams.into_iter().any(rustix::termios::isatty) {
+        let _already_leader = rustix::process::setsid();
+    } else {
+        let _already_leader = rustix::process::setpgid(None, None);
+    }
+}
+
+/// Leaves the session, with the command in it: a guardian that has to chase a storm needs a share of
+/// the CPU of its own. Who leads a group cannot make a session, so the guardian first joins the
+/// command's group.
+fn leave_session(leader: Option<Member>) {
+    let group = leader.and_then(|m| rustix::process::Pid::from_raw(m.pid));
+    if rustix::process::setpgid(None, group).is_ok() {
+        let _already_leader = rustix::process::setsid();
+    }
 }
 
 /// Starts the command, in its leaf where there is one.

@@ -77,11 +77,12 @@ impl Tree {
             command.current_dir(cwd);
         }
         let socket = theirs.as_raw_fd();
-        // SAFETY: between fork and exec only setsid, dup2 and fcntl are called, all of which are
+        // SAFETY: between fork and exec only setpgid, dup2 and fcntl are called, all of which are
         // async-signal-safe; `socket` stays open in the parent until spawn has returned.
         unsafe {
             command.pre_exec(move || {
-                let _already_leader = rustix::process::setsid();
+                // A terminal's signals are meant for the owner, not for its holder.
+                let _already_leader = rustix::process::setpgid(None, None);
                 // dup2 onto itself would leave close-on-exec set.
                 let placed = if socket == SOCKET {
                     libc::fcntl(SOCKET, libc::F_SETFD, 0)

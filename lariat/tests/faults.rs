@@ -263,14 +263,20 @@ impl<'a> Run<'a> {
         let wrapper = self.wrapper_pid();
         let mut caught = None;
         until(START, || {
-            caught = self.witness.look().into_iter().find(|process| {
+            for process in self.witness.look() {
                 let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
                 let (state, parent) = state(process.pid).unwrap_or_default();
-                line.starts_with(format!("{LARIAT}\0run\0").as_bytes())
-                    && process.pid != wrapper
-                    && (parent == wrapper) == (self.case.target == Guardian)
-                    && state == 't'
-            });
+                let ours = line.starts_with(format!("{LARIAT}\0run\0").as_bytes());
+                if !ours || process.pid == wrapper || state != 't' {
+                    continue;
+                }
+                if (parent == wrapper) == (self.case.target == Guardian) {
+                    caught = Some(process);
+                } else {
+                    // The guardian makes the same call before its child does.
+                    signal(process, Signal::CONT);
+                }
+            }
             caught.is_some()
         });
         let caught = caught.ok_or("the target was not caught")?;

@@ -79,7 +79,7 @@ pub(crate) struct Stat {
     pub(crate) comm: String,
     pub(crate) state: char,
     pub(crate) parent: i32,
-    pub(crate) session: i32,
+    pub(crate) group: i32,
     pub(crate) threads: u32,
     pub(crate) start: u64,
 }
@@ -100,7 +100,7 @@ impl Stat {
             comm: line.get(open + 1..close)?.to_owned(),
             state: field(3)?.chars().next()?,
             parent: field(4)?.parse().ok()?,
-            session: field(6)?.parse().ok()?,
+            group: field(5)?.parse().ok()?,
             threads: field(20)?.parse().ok()?,
             start: field(22)?.parse().ok()?,
         })

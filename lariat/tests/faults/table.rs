@@ -14,7 +14,7 @@ impl Target {
     pub(crate) fn snare(self) -> Option<&'static str> {
         match self {
             Wrapper => None,
-            Guardian => Some("setsid"),
+            Guardian => Some("setpgid"),
             Born => Some("setpgid"),
         }
     }
@@ -68,7 +68,6 @@ pub(crate) const CALLS: &[Call] = calls! {
     "rlimit"      "prlimit64"                 ["EPERM"]                    [Wrapper Born]          "";
     "close_range" "close_range"               ["ENOSYS"]                   [Guardian Born]         "l";
     "random"      "getrandom"                 ["ENOSYS"]                   [Wrapper]               "";
-    "setsid"      "setsid"                    ["EPERM"]                    [Guardian]              "k";
     "setpgid"     "setpgid"                   ["EPERM"]                    [Born]                  "k";
     "exec"        "execve"                    ["ENOMEM" "EACCES"]          [Born]                  "k";
 };

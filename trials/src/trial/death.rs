@@ -107,7 +107,7 @@ pub(super) fn find_guardian(wrapper: Process, place: &Place) -> Option<Process> 
 }
 
 /// What an owner program started to hold the tree: the parent of the guardian, which leads a
-/// session of its own. Both carry the token and are not the server; the holder need not be the
+/// process group of its own. Both carry the token and are not the server; the holder need not be the
 /// owner's child.
 pub(super) fn find_holder(owner: Process, place: &Place) -> Option<Process> {
     let server = server_line(place);
@@ -122,7 +122,7 @@ pub(super) fn find_holder(owner: Process, place: &Place) -> Option<Process> {
         .filter_map(|pid| Some((pid, Stat::of(pid).filter(|stat| stat.is_alive(pid))?)))
         .collect();
     let guardian = helpers.iter().find(|(pid, stat)| {
-        stat.session == *pid && helpers.iter().any(|(other, _)| *other == stat.parent)
+        stat.group == *pid && helpers.iter().any(|(other, _)| *other == stat.parent)
     });
     let holder = guardian.map(|(_, stat)| stat.parent)?;
     let (pid, stat) = helpers.iter().find(|(pid, _)| *pid == holder)?;
