@@ -73,7 +73,7 @@ impl<'a> Trial<'a> {
         }
 
         let mut wrapper = None;
-        let stage = if let Some(owner) = &subject.owner {
+        let stage = if let Some(owner) = &place.owner {
             Stage::owner(&place, owner, &server)?
         } else {
             let (ours, theirs) = control_pair().map_err(problem("making a socket pair"))?;
@@ -202,7 +202,7 @@ impl<'a> Trial<'a> {
             outcome = Ok(());
         }
         if outcome.is_ok() && self.cell.death == Death::SigkillBoth {
-            outcome = sweep(self.subject, &self.place);
+            outcome = sweep(&self.place);
         }
         if let Err(why) = outcome {
             self.verdict.hung.get_or_insert(why);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::place::Place;
 use super::stage::Stage;
 use crate::misbehave::FLAG;
-use crate::subject::Subject;
 use crate::table::Death;
 use crate::world::witness::command_line;
 use crate::world::{Process, Stat, pids, until};
@@ -143,8 +142,8 @@ fn helpers_of(parent: Process, place: &Place) -> impl Iterator<Item = Process> {
 }
 
 /// Runs the command that finishes the work of a wrapper and guardian that were both killed.
-pub(super) fn sweep(subject: &Subject, place: &Place) -> Result<(), String> {
-    let Some(argv) = &subject.sweep else {
+pub(super) fn sweep(place: &Place) -> Result<(), String> {
+    let Some(argv) = &place.sweep else {
         return Ok(());
     };
     let mut command = place.command(argv);

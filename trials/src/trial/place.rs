@@ -21,6 +21,8 @@ pub(super) struct Place {
     pub(super) token: String,
     pub(super) program: PathBuf,
     pub(super) wrap: Vec<OsString>,
+    pub(super) owner: Option<Vec<OsString>>,
+    pub(super) sweep: Option<Vec<OsString>>,
     directory: PathBuf,
     home: PathBuf,
     roll: PathBuf,
@@ -46,6 +48,8 @@ impl Place {
             roll: directory.join("roll"),
             program: subject.program.clone(),
             wrap: subject.wrap.clone(),
+            owner: subject.owner.clone(),
+            sweep: subject.sweep.clone(),
             user: subject.user.filter(|_| is_root()),
             directory,
             token,
@@ -57,9 +61,16 @@ impl Place {
                 chown(path, Some(user), Some(user))?;
             }
             place.program = place.within_reach(&subject.program, user)?;
-            if let Some(first) = place.wrap.first().map(PathBuf::from).filter(|p| p.is_absolute()) {
-                place.wrap[0] = place.within_reach(&first, user)?.into_os_string();
+            let (mut wrap, mut owner, mut sweep) =
+                (place.wrap.clone(), place.owner.clone(), place.sweep.clone());
+            let lines = [Some(&mut wrap), owner.as_mut(), sweep.as_mut()];
+            for line in lines.into_iter().flatten() {
+                let first = line.first().map(PathBuf::from).filter(|p| p.is_absolute());
+                if let Some(first) = first {
+                    line[0] = place.within_reach(&first, user)?.into_os_string();
+                }
             }
+            (place.wrap, place.owner, place.sweep) = (wrap, owner, sweep);
         }
         Ok(place)
     }
