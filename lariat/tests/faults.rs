@@ -128,7 +128,8 @@ impl Case {
         let step = |n: u32| if full || n < 3 { n + 1 } else { 2 * n - 1 };
         let mut n = 1;
         loop {
-            let reached = Run::play(self, n)
+            let reached = self
+                .attempt(n)
                 .map_err(|what| format!("at call {n} of {}: {what}", self.call.set))?;
             if !reached {
                 return Ok(());
@@ -137,6 +138,24 @@ impl Case {
         }
     }
 }
+
+impl Case {
+    /// Plays one run. Handing a process from one strace to another can fail before any fault was
+    /// injected; that says nothing about the wrapper, so the stage is set again, a few times.
+    fn attempt(&self, n: u32) -> Result<bool, String> {
+        for _ in 1..HANDOVERS {
+            match Run::play(self, n) {
+                Err(what) if what.starts_with(NOT_HANDED_OVER) => {}
+                verdict => return verdict,
+            }
+        }
+        Run::play(self, n)
+    }
+}
+
+/// How a hand-over that failed is reported, and how often it may.
+const NOT_HANDED_OVER: &str = "no hand-over: ";
+const HANDOVERS: u32 = 5;
 
 /// One run of the wrapper with one fault, and everything that has to be cleaned up after it.
 struct Run<'a> {
@@ -279,7 +298,7 @@ impl<'a> Run<'a> {
             }
             caught.is_some()
         });
-        let caught = caught.ok_or("the target was not caught")?;
+        let caught = caught.ok_or_else(|| format!("{NOT_HANDED_OVER}the target was not caught"))?;
         // A stop that strace was about to deliver dies with it; this one does not.
         signal(caught, Signal::STOP);
         if let Some(first) = Process::now(tracer_of(caught.pid)) {
@@ -287,7 +306,7 @@ impl<'a> Run<'a> {
         }
         let is = |mark: char| state(caught.pid).is_some_and(|(state, _)| state == mark);
         if !until(START, || tracer_of(caught.pid) == 0 && is('T')) {
-            return Err("the first strace did not let go".into());
+            return Err(format!("{NOT_HANDED_OVER}the first strace did not let go"));
         }
         let mut strace = Command::new("strace");
         strace.args(with_fault).args(["-b", "execve", "-p", &caught.pid.to_string()]);
@@ -297,7 +316,7 @@ impl<'a> Run<'a> {
         self.tracer = Some(tracer);
         // Traced and at rest: from here on no call is missed.
         if !until(START, || tracer_of(caught.pid) == id && is('t')) {
-            return Err("the second strace did not take hold".into());
+            return Err(format!("{NOT_HANDED_OVER}the second strace did not take hold"));
         }
         let mut told = Instant::now();
         signal(caught, Signal::CONT);
