@@ -117,8 +117,9 @@ fn leave_group(command: &Command) {
 /// command's group.
 fn leave_session(leader: Option<Member>) {
     let group = leader.and_then(|m| rustix::process::Pid::from_raw(m.pid));
-    if rustix::process::setpgid(None, group).is_ok() {
-        let _already_leader = rustix::process::setsid();
+    if rustix::process::setpgid(None, group).is_ok() && rustix::process::setsid().is_err() {
+        // Never stay in the command's group: a kill of that group must not reach the guardian.
+        let _still_there = rustix::process::setpgid(None, None);
     }
 }
 

@@ -196,11 +196,6 @@ impl Hold {
         self.leader
     }
 
-    /// The guardian.
-    pub fn guardian(&self) -> Member {
-        self.guardian
-    }
-
     /// What holds the tree.
     pub fn backend(&self) -> Backend {
         self.backend

@@ -68,6 +68,7 @@ pub(crate) const CALLS: &[Call] = calls! {
     "rlimit"      "prlimit64"                 ["EPERM"]                    [Wrapper Born]          "";
     "close_range" "close_range"               ["ENOSYS"]                   [Guardian Born]         "l";
     "random"      "getrandom"                 ["ENOSYS"]                   [Wrapper]               "";
+    "setsid"      "setsid"                    ["EPERM"]                    [Guardian]              "k";
     "setpgid"     "setpgid"                   ["EPERM"]                    [Born]                  "k";
     "exec"        "execve"                    ["ENOMEM" "EACCES"]          [Born]                  "k";
 };
