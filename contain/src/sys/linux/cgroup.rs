@@ -45,6 +45,9 @@ impl Leaf {
     /// Makes the leaf at a planned path.
     pub(crate) fn create(path: &Path) -> io::Result<Leaf> {
         fs::create_dir(path)?;
+        // Pressure accounting costs at every switch between host and server (a hundredth of a
+        // round trip), and nobody reads ours. Before Linux 6.1 it cannot be turned off.
+        let _stays_on = fs::write(path.join("cgroup.pressure"), "0");
         Leaf::open_at(path).inspect_err(|_| {
             // cgroup.kill came with Linux 5.14; without it there is no use for a leaf.
             let _busy = fs::remove_dir(path);
