@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod books;
+pub mod docker;
 pub mod held;
 pub mod id;
 pub mod journal;

@@ -1,0 +1,3 @@
+//! Containers: what a session starts through Docker carries its label, and ends with it.
+//!
+//! The engine is the ledger: nothing is remembered here but where to look.
