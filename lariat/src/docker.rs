@@ -2,4 +2,5 @@
 //!
 //! The engine is the ledger: nothing is remembered here but where to look.
 
+pub mod connect;
 pub mod endpoint;
