@@ -3,4 +3,7 @@
 //! The engine is the ledger: nothing is remembered here but where to look.
 
 pub mod connect;
+#[cfg(test)]
+mod dice;
 pub mod endpoint;
+pub mod head;
