@@ -59,6 +59,8 @@ pub(crate) struct Guard {
     exit: Option<Exit>,
     /// Children that were ours before the tree was (a shell may exec us): never touched.
     strangers: Vec<Member>,
+    /// Children of ours that are not of the tree either, and that have no children of theirs.
+    asides: Vec<Member>,
     phase: Phase,
     /// Everyone seen alive and not yet seen gone, and whether they were asked to leave.
     census: HashMap<Member, bool>,
@@ -76,6 +78,7 @@ impl Guard {
             leader: None,
             exit: None,
             strangers: Vec::new(),
+            asides: Vec::new(),
             phase: Phase::Running,
             census: HashMap::new(),
             counts: Counts::default(),
@@ -92,6 +95,17 @@ impl Guard {
     /// These children are not of the tree.
     pub(crate) fn spare(&mut self, strangers: Vec<Member>) {
         self.strangers = strangers;
+    }
+
+    /// Neither is this one, which helps the holder.
+    pub(crate) fn set_aside(&mut self, member: Member) {
+        self.asides.retain(Member::is_alive);
+        self.asides.push(member);
+    }
+
+    /// Whom the walk goes around.
+    fn others(&self) -> Vec<Member> {
+        [self.strangers.as_slice(), &self.asides].concat()
     }
 
     pub(crate) fn backend(&self) -> Backend {
@@ -284,7 +298,7 @@ impl Guard {
             return;
         }
         let me = rustix::process::getpid().as_raw_pid();
-        let mut found = descent::freeze(me, &self.strangers, |m| self.is_ours(m));
+        let mut found = descent::freeze(me, &self.others(), |m| self.is_ours(m));
         self.add_leaf_members(&mut found);
         for member in found {
             self.census.entry(member).or_insert(false);
@@ -297,7 +311,7 @@ impl Guard {
     /// Who is in the tree now.
     fn members(&self) -> Vec<Member> {
         let me = rustix::process::getpid().as_raw_pid();
-        let mut found = descent::below(me, &self.strangers);
+        let mut found = descent::below(me, &self.others());
         found.retain(|m| self.is_ours(m));
         self.add_leaf_members(&mut found);
         found

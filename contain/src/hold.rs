@@ -5,6 +5,7 @@
 //! first, its children come back to the holder, which is a subreaper too, and the holder does the
 //! guardian's work.
 
+use crate::aside::Aside;
 use crate::error::{Error, SpawnStage};
 use crate::guard::Guard;
 use crate::guardian;
@@ -33,13 +34,15 @@ const OVERDUE: Duration = Duration::from_millis(500);
 /// How long a holder that has finished waits for its guardian to leave.
 const PARTING: Duration = Duration::from_millis(100);
 
-/// What to run. Environment and working directory are the holder's own.
+/// What to run. Working directory and, but for `env`, environment are the holder's own.
 #[derive(Debug)]
 pub struct Command {
     /// Looked up in `PATH` unless it contains a slash.
     pub program: OsString,
     /// Its arguments, without the program itself.
     pub args: Vec<OsString>,
+    /// Variables that it gets another value of, or none at all. The others it gets byte for byte.
+    pub env: Vec<(OsString, Option<OsString>)>,
     /// Its standard input.
     pub stdin: OwnedFd,
     /// Its standard output.
@@ -199,6 +202,14 @@ impl Hold {
     /// What holds the tree.
     pub fn backend(&self) -> Backend {
         self.backend
+    }
+
+    /// Tells that this child of the holder is not of the tree. It must end before the tree can be
+    /// seen to have ended without a guardian: only a holder with no children knows that it has none.
+    pub fn set_aside(&mut self, aside: &Aside) {
+        if let Some(guard) = self.own.as_mut().or(self.spare.as_mut()) {
+            guard.set_aside(aside.member());
+        }
     }
 
     /// Everyone in the tree as this process sees it, without the guardian.

@@ -112,6 +112,7 @@ fn serve(owner: &OwnedFd, brief: &Brief, mut words: Vec<OsString>) -> Result<(),
     let command = Command {
         program,
         args: words,
+        env: Vec::new(),
         stdin: copy(&std::io::stdin())?,
         stdout: copy(&std::io::stdout())?,
         stderr: copy(&std::io::stderr())?,

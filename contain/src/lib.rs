@@ -26,6 +26,7 @@
 //! empty.
 #![cfg(target_os = "linux")]
 
+mod aside;
 mod error;
 mod guard;
 mod guardian;
@@ -39,6 +40,7 @@ mod sys;
 mod tree;
 mod wire;
 
+pub use aside::{Aside, detach};
 pub use error::{Error, SpawnStage};
 pub use hold::{Command, Event, Hold, Options};
 pub use holder::main_if_asked;

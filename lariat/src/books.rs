@@ -5,10 +5,16 @@
 //! lock is free is the definition of a crash, and whoever finds it finishes the work. The kernel is
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
 
+use crate::docker::direct::Podman;
+use crate::docker::door::Door;
+use crate::docker::endpoint::Endpoint;
+use crate::docker::label::Labels;
+use crate::docker::sweep::{self, Swept};
+use crate::docker::tally::{self, Expect};
 use crate::held::Gone;
 use crate::id::{ServerName, SessionId};
 use crate::journal::{Journal, make_private_dir};
-use crate::receipt::{Reason, Receipt};
+use crate::receipt::{Containers, Reason, Receipt, Survivor};
 use contain::{Machine, Mark, Member, Report};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -56,12 +62,27 @@ pub struct Page {
     pub mark: u64,
     /// Its cgroup leaf.
     pub leaf: Option<PathBuf>,
+    /// The engine that its processes reach, and by which socket.
+    #[serde(default)]
+    pub docker: Option<Docker>,
+    /// The podman that it is.
+    #[serde(default)]
+    podman: Option<Podman>,
     /// Where the user wants the receipt, as bytes: a path need not be text.
     receipt: Option<Vec<u8>>,
     /// When it began, in milliseconds since 1970.
     pub started_ms: u64,
     /// Machine, boot and pid namespace in which the pids above mean something.
     pub place: Place,
+}
+
+/// Where a session's containers are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Docker {
+    /// The real engine.
+    pub endpoint: Endpoint,
+    /// The socket that the session's processes know.
+    pub socket: PathBuf,
 }
 
 /// Where pids mean what they say.
@@ -96,6 +117,10 @@ pub struct Opening<'a> {
     pub machine: &'a Machine,
     /// Who started us.
     pub host: Option<Member>,
+    /// The engine that its processes may use.
+    pub engine: Option<Endpoint>,
+    /// The podman that the server is.
+    pub podman: Option<Podman>,
     /// Where the user wants the receipt.
     pub receipt: Option<PathBuf>,
 }
@@ -127,7 +152,13 @@ impl Books {
         let session = SessionId::of(opening.mark);
         let started = SystemTime::now();
         let me = Member::current().map_or((0, 0), |m| (m.pid, m.start));
+        let docker = opening.engine.map(|endpoint| Docker {
+            endpoint,
+            socket: Door::place(&self.sessions(), &session.to_string()),
+        });
         let page = Page {
+            docker,
+            podman: opening.podman,
             session: session.clone(),
             server: opening.server,
             wrapper: me,
@@ -213,21 +244,32 @@ impl Books {
         })
     }
 
-    /// Finishes what crashed sessions left behind. Returns their receipts.
+    /// Finishes what crashed sessions left behind. Returns the receipts of those that are done: an
+    /// engine can take its time, so containers are removed by a process of its own that nobody waits
+    /// for. To be called by a process of one thread, before it holds anything.
     pub fn sweep(&self) -> Vec<Receipt> {
         let boot = Place::here().boot;
-        self.crashed()
-            .into_iter()
-            .map(|entry| {
-                let report = match Mark::from_number(entry.page.mark) {
-                    Some(mark) if entry.page.place.boot == boot => {
-                        contain::sweep(mark, entry.page.leaf.as_deref(), SWEEP_LOOK)
-                    }
-                    _ => Report::nothing(contain::Backend::Descent),
-                };
-                entry.settle(&Reason::WrapperDied, report).receipt
-            })
-            .collect()
+        let mut receipts = Vec::new();
+        for entry in self.crashed() {
+            let report = match Mark::from_number(entry.page.mark) {
+                Some(mark) if entry.page.place.boot == boot => {
+                    contain::sweep(mark, entry.page.leaf.as_deref(), SWEEP_LOOK)
+                }
+                _ => Report::nothing(contain::Backend::Descent),
+            };
+            let settle = || entry.settle(&Reason::WrapperDied, report.clone()).receipt;
+            let slow = entry.expect() != Expect::Nothing || entry.page.podman.is_some();
+            let detached = slow
+                && contain::detach(c"lariat-sweep", &[entry.lock()], || {
+                    settle();
+                    0
+                })
+                .is_ok();
+            if !detached {
+                receipts.push(settle());
+            }
+        }
+        receipts
     }
 }
 
@@ -284,19 +326,71 @@ impl Entry {
         Journal::open(&self.books.events(), EVENTS_LIMIT)?.append(&text)
     }
 
-    /// Accounts for an ended session: receipt, event, and the strike if nothing survived.
+    /// What everything that the session creates in an engine carries.
+    pub fn labels(&self) -> Labels {
+        let (pid, start) = self.page.wrapper;
+        Labels {
+            session: self.page.session.to_string(),
+            server: self.page.server.to_string(),
+            owner: format!("{}:{pid}:{start}", self.page.place.boot),
+        }
+    }
+
+    /// Where the session's creates are tallied.
+    pub fn tally(&self) -> PathBuf {
+        self.path.with_extension("docker")
+    }
+
+    fn expect(&self) -> Expect {
+        tally::expect(&self.tally())
+    }
+
+    /// Removes what the session started in engines.
+    fn sweep_engines(&self) -> Swept {
+        let session = self.page.session.to_string();
+        let mut swept = Swept::default();
+        if let Some(docker) = &self.page.docker {
+            let _never_used = fs::remove_file(&docker.socket);
+            swept = sweep::sweep(&docker.endpoint, &session, self.expect());
+        }
+        if let Some(podman) = &self.page.podman {
+            swept.add(podman.sweep(&session));
+        }
+        swept
+    }
+
+    /// Accounts for an ended session: containers, receipt, event, and the strike if nothing
+    /// survived. Blocks for as long as an engine takes, if the session has used one.
     pub fn settle(&self, reason: &Reason, report: Report) -> Settled {
+        let swept = self.sweep_engines();
         let started = UNIX_EPOCH + Duration::from_millis(self.page.started_ms);
         let (session, server) = (self.page.session.clone(), self.page.server.clone());
-        let receipt = Receipt::new(session, server, reason, (started, SystemTime::now()), &report);
-        // The tree is gone either way; an unwritable log or receipt must not keep it in the books.
-        let _unlogged = self.log("ended", &receipt);
+        let mut receipt =
+            Receipt::new(session, server, reason, (started, SystemTime::now()), &report);
+        receipt.containers = Containers { seen: swept.seen, removed: swept.removed };
+        receipt.survivors.extend(swept.left.iter().map(|left| Survivor {
+            kind: left.kind.into(),
+            pid: 0,
+            start: 0,
+            id: Some(left.id.clone()),
+            command: left.name.clone(),
+            why: left.why.clone(),
+        }));
+        // An engine that is still down is no news.
+        let news = report.seen + swept.removed > 0 || swept.left.is_empty();
+        if news || !tally::was_reported(&self.tally()) {
+            // The tree is gone either way; an unwritable log must not keep it in the books.
+            let _unlogged = self.log("ended", &receipt);
+        }
+        if !swept.left.is_empty() {
+            tally::report(&self.tally());
+        }
         let unwritten = self.page.receipt.as_ref().and_then(|path| {
             let path = Path::new(OsStr::from_bytes(path));
             write_receipt(path, &self.page.session, &receipt).err()
         });
-        if let Ok(emptied) = report.verdict() {
-            self.strike(emptied.into());
+        if let (Ok(emptied), Some(removed)) = (report.verdict(), swept.verdict()) {
+            self.strike(Gone::proven(emptied, removed));
         }
         Settled { receipt, unwritten }
     }
@@ -308,6 +402,7 @@ impl Entry {
 
     /// Strikes the session. Only what is gone can be forgotten.
     fn strike(&self, _proof: Gone) {
+        let _never_used = fs::remove_file(self.tally());
         let _already_gone = fs::remove_file(&self.path);
     }
 }

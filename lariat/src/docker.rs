@@ -1,9 +1,28 @@
 //! Containers: what a session starts through Docker carries its label, and ends with it.
 //!
-//! The engine is the ledger: nothing is remembered here but where to look.
+//! The session's processes get a socket of their own as `DOCKER_HOST`. Behind it a proxy passes
+//! everything to the real engine and puts the session's label on what is created. In the end whatever
+//! carries the label is removed. The engine is the ledger: nothing is remembered here but where to
+//! look, and whether there is anything to look for.
+//!
+//! ```text
+//! endpoint, connect         where the real engine is, and reaching it
+//! head, label               where HTTP messages end, and what is put into creates (both pure)
+//! exchange < proxy < door   from one connection to the wrapper's loop
+//! tally, client < sweep     what is removed in the end
+//! direct                    commands that are docker or podman themselves
+//! ```
 
+mod client;
 pub mod connect;
 #[cfg(test)]
 mod dice;
+pub mod direct;
+pub mod door;
 pub mod endpoint;
+mod exchange;
 pub mod head;
+pub mod label;
+pub mod proxy;
+pub mod sweep;
+pub mod tally;

@@ -1,5 +1,6 @@
 //! Proof that what a session held is gone.
 
+use crate::docker::sweep::Removed;
 use contain::Emptied;
 
 /// Everything a session held was observed gone. The books are struck only with one.
@@ -13,8 +14,9 @@ pub struct Gone {
     _observed: (),
 }
 
-impl From<Emptied> for Gone {
-    fn from(_proof: Emptied) -> Gone {
+impl Gone {
+    /// The processes are gone, and so is what they started in an engine.
+    pub fn proven(_processes: Emptied, _containers: Removed) -> Gone {
         Gone { _observed: () }
     }
 }

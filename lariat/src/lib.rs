@@ -10,7 +10,7 @@
 //! serve   relay, probe
 //! speak   mcp
 //! start   start
-//! own     journal < books, held < books
+//! own     docker, journal < held < books
 //! words   id, moment, receipt
 //! ```
 //!

@@ -1,5 +1,6 @@
 //! `lariat probe`: start a server, ask what it offers, end it, and show what that took.
 
+use crate::docker::door::Door;
 use crate::mcp::{self, Client, Offer};
 use crate::receipt::{Reason, Receipt};
 use crate::start::{self, Around, Failure, Ground, Plan, Running};
@@ -66,6 +67,7 @@ pub fn probe(
     let command = Command {
         program,
         args,
+        env: Vec::new(),
         stdin: server_stdin,
         stdout: server_stdout,
         stderr: server_stderr,
@@ -73,7 +75,7 @@ pub fn probe(
     let around =
         Around { signals: &signals, host: None, host_pidfd: None, stderr: Some(stderr.as_fd()) };
     let begun = Instant::now();
-    let Running { mut hold, entry } = ground.start(command, &around)?;
+    let Running { mut hold, entry, mut door } = ground.start(command, &around)?;
     let (mut ended, mut interrupted) = (None, None);
     while interrupted.is_none() && begun.elapsed() < timeout {
         match hold.event() {
@@ -95,6 +97,7 @@ pub fn probe(
     let (offer, startup) = {
         let mut glance = || {
             sight.look(&hold);
+            attend(&mut door, &mut hold);
             interrupted = interrupted.or_else(|| signals.next().filter(|s| *s != SIGCHLD));
             interrupted.is_none()
         };
@@ -108,8 +111,11 @@ pub fn probe(
     drop(input);
     let report = match ended {
         Some(report) => report,
-        None => end(hold, &signals, &mut sight, interrupted.is_some()),
+        None => end(hold, &mut door, &signals, &mut sight, interrupted.is_some()),
     };
+    if let Some(door) = door {
+        door.close();
+    }
     let reason = match interrupted {
         Some(signal) => Reason::Signal(signal),
         None => Reason::Closed,
@@ -127,19 +133,38 @@ pub fn probe(
 }
 
 /// Ends the tree by the ladder and waits for the report.
-fn end(mut hold: Hold, signals: &Signals, sight: &mut Sight<'_>, at_once: bool) -> Report {
+fn end(
+    mut hold: Hold,
+    door: &mut Option<Door>,
+    signals: &Signals,
+    sight: &mut Sight<'_>,
+    at_once: bool,
+) -> Report {
     hold.ask(if at_once { Ask::Kill } else { Ask::Closed });
     loop {
-        if let Some(Event::Ended(report)) = hold.event() {
-            hold.done();
-            sight.hear();
-            return report;
+        match hold.event() {
+            Some(Event::Ended(report)) => {
+                hold.done();
+                sight.hear();
+                return report;
+            }
+            Some(Event::GuardianDied) => door.iter_mut().for_each(Door::dismiss),
+            _ => attend(door, &mut hold),
         }
         sight.hear();
         if signals.next().is_some_and(|s| s != SIGCHLD) {
             hold.ask(Ask::Kill);
         }
         hold.wait(signals, sight.stderr.map(AsFd::as_fd), None);
+    }
+}
+
+/// Answers whoever asks for Docker.
+fn attend(door: &mut Option<Door>, hold: &mut Hold) {
+    let Some(door) = door else { return };
+    door.notice();
+    if door.somebody_knocks() {
+        door.answer(hold);
     }
 }
 

@@ -52,19 +52,43 @@ pub struct Processes {
     pub killed: u32,
 }
 
+/// How the containers of a session left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Containers {
+    /// Distinct containers that were there when the session's processes were gone.
+    pub seen: u32,
+    /// Those of them that were removed.
+    pub removed: u32,
+}
+
 /// Something that is still alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survivor {
-    /// `process`, or `cgroup` for one that could not be removed.
+    /// `process`, `cgroup` for one that could not be removed, `container`, `network` or `volume`.
     pub kind: String,
-    /// Its pid.
+    /// Its pid; 0 for what is no process.
     pub pid: i32,
     /// Its start time in clock ticks since boot.
     pub start: u64,
-    /// The kernel's short name for it, never its arguments.
+    /// The engine's name for what is no process; empty if the engine could not be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The kernel's short name for it, never its arguments; a container's own name.
     pub command: String,
     /// Why it is still there.
     pub why: String,
+}
+
+impl fmt::Display for Survivor {
+    /// What it is, for a person.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Survivor { kind, pid, command, .. } = self;
+        match self.id.as_deref() {
+            None => write!(f, "{kind} {pid} ({command})"),
+            Some("") => write!(f, "perhaps a {kind}"),
+            Some(id) => write!(f, "{kind} {command} ({:.12})", id),
+        }
+    }
 }
 
 /// One JSON object per ended session.
@@ -86,6 +110,9 @@ pub struct Receipt {
     pub duration_ms: u64,
     /// How its processes left.
     pub processes: Processes,
+    /// How its containers left.
+    #[serde(default)]
+    pub containers: Containers,
     /// Who is still there.
     pub survivors: Vec<Survivor>,
 }
@@ -103,6 +130,7 @@ impl Receipt {
             kind: s.kind.name().into(),
             pid: s.member.pid,
             start: s.member.start,
+            id: None,
             command: s.name.clone(),
             why: s.why.clone(),
         };
@@ -120,6 +148,7 @@ impl Receipt {
                 asked: report.asked,
                 killed: report.killed,
             },
+            containers: Containers::default(),
             survivors: report.survivors.iter().map(survivor).collect(),
         }
     }

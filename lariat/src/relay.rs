@@ -13,6 +13,7 @@ mod pump;
 mod stderr;
 
 use crate::books::{Entry, Settled};
+use crate::docker::door::Door;
 use crate::id::ServerName;
 use crate::journal::{Journal, make_private_dir};
 use crate::receipt::{Reason, Receipt};
@@ -99,6 +100,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     let command = Command {
         program: run.program,
         args: run.args,
+        env: Vec::new(),
         stdin: streams.server_stdin,
         stdout: streams.server_stdout,
         stderr: streams.server_stderr,
@@ -109,7 +111,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
         host_pidfd: host.pidfd(),
         stderr: drain.source(),
     };
-    let Running { hold, entry } = ground.start(command, &around)?;
+    let Running { hold, entry, door } = ground.start(command, &around)?;
     let wrapper = Wrapper {
         hold,
         signals: &signals,
@@ -117,6 +119,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
         drain,
         ends: streams.ends,
         entry: &entry,
+        door,
         cause: None,
         had: Vec::new(),
         exit: None,
@@ -196,6 +199,7 @@ enum Who {
     Stdout,
     Up,
     Down,
+    Door,
 }
 
 /// The loop's state.
@@ -207,6 +211,8 @@ struct Wrapper<'a> {
     drain: Drain,
     ends: Ends,
     entry: &'a Entry,
+    /// Where the server's processes find Docker.
+    door: Option<Door>,
     /// Why the end began, and when.
     cause: Option<(Reason, Instant)>,
     /// Stop signals received so far.
@@ -245,6 +251,10 @@ impl Wrapper<'_> {
                     Event::Failed(error) => return Err(start::give_up(self.entry, error)),
                     Event::Exited(exit) => self.exit = Some(exit),
                     Event::GuardianDied => {
+                        // A tree without a guardian is gone when we have no children at all.
+                        if let Some(door) = &mut self.door {
+                            door.dismiss();
+                        }
                         self.cause(Reason::Failed("guardian-died".into()));
                     }
                     Event::Ended(report) => return Ok(self.finish(report)),
@@ -274,6 +284,8 @@ impl Wrapper<'_> {
             }
         }
         slots.extend(self.hold.event_fd().map(|fd| (Who::Tree, readable(fd))));
+        let knock = self.door.as_ref().and_then(Door::interest);
+        slots.extend(knock.map(|fd| (Who::Door, readable(fd))));
         let host = self.host.as_ref();
         slots.extend(host.and_then(Host::pidfd).map(|fd| (Who::Host, readable(fd))));
         slots.extend(self.drain.interest().map(|fd| (Who::Stderr, fd)));
@@ -298,6 +310,11 @@ impl Wrapper<'_> {
                 }
             }
             (Who::Host, _) => self.host_died(),
+            (Who::Door, _) => {
+                if let Some(door) = &mut self.door {
+                    door.answer(&mut self.hold);
+                }
+            }
             (Who::Stderr, _) => {
                 // More is reported again by the next wait.
                 let _more = self.drain.take();
@@ -345,6 +362,11 @@ impl Wrapper<'_> {
                 );
             }
             other if PASSED_ON.contains(&other) => self.hold.forward(other),
+            SIGCHLD => {
+                if let Some(door) = &mut self.door {
+                    door.notice();
+                }
+            }
             _ => {}
         }
     }
@@ -390,6 +412,9 @@ impl Wrapper<'_> {
             None => Reason::Exited,
         };
         let exit = report.exit.or(self.exit);
+        if let Some(door) = self.door.take() {
+            door.close();
+        }
         let Settled { receipt, unwritten } = self.entry.settle(&reason, report);
         self.hold.done();
         Outcome { exit, receipt, unwritten }

@@ -4,6 +4,10 @@
 //! the new session is written down, and only then does a process exist.
 
 use crate::books::{Books, Entry, Opening, receipt_draft};
+use crate::docker::direct::PodmanRun;
+use crate::docker::door::{self, Door};
+use crate::docker::endpoint::Endpoint;
+use crate::docker::proxy::Service;
 use crate::id::ServerName;
 use crate::receipt::Reason;
 use contain::{Choice, Command, Hold, Ladder, Machine, Mark, Member, Options, Report, Signals};
@@ -21,10 +25,23 @@ pub struct Plan {
     pub ladder: Ladder,
     /// What holds it.
     pub backend: Choice,
+    /// The engine in which it may start containers that end with it; `None` to leave those alone.
+    pub docker: Option<Docker>,
+    /// What the command is if it is podman's, which makes containers without an engine.
+    pub podman: Option<PodmanRun>,
     /// Where to write the receipt as well.
     pub receipt: Option<PathBuf>,
     /// Where the books are.
     pub state_dir: PathBuf,
+}
+
+/// How a server may use containers.
+#[derive(Debug, Clone)]
+pub struct Docker {
+    /// The real engine.
+    pub endpoint: Endpoint,
+    /// How many containers may live at once.
+    pub most: usize,
 }
 
 /// Why a server could not be started. Nothing of it is left.
@@ -36,6 +53,8 @@ pub enum Failure {
     Log(PathBuf, io::Error),
     /// The receipt cannot be written.
     Receipt(PathBuf, io::Error),
+    /// The session's Docker socket cannot be made.
+    Docker(PathBuf, io::Error),
     /// The server's streams or signals could not be set up.
     Streams(io::Error),
     /// The server could not be started.
@@ -70,6 +89,8 @@ pub(crate) struct Ground {
 pub(crate) struct Running {
     pub(crate) hold: Hold,
     pub(crate) entry: Entry,
+    /// Where its processes find Docker.
+    pub(crate) door: Option<Door>,
 }
 
 impl Ground {
@@ -84,13 +105,19 @@ impl Ground {
     }
 
     /// Writes the session down and starts the server.
-    pub(crate) fn start(self, command: Command, around: &Around<'_>) -> Result<Running, Failure> {
+    pub(crate) fn start(
+        self,
+        mut command: Command,
+        around: &Around<'_>,
+    ) -> Result<Running, Failure> {
         let Ground { plan, mark, machine, books } = self;
         let opening = Opening {
             server: plan.server,
             mark,
             machine: &machine,
             host: around.host,
+            engine: plan.docker.as_ref().map(|docker| docker.endpoint.clone()),
+            podman: plan.podman.as_ref().map(|run| run.podman.clone()),
             receipt: plan.receipt.clone(),
         };
         let entry = books.note(opening).map_err(|e| Failure::State(plan.state_dir, e))?;
@@ -107,13 +134,27 @@ impl Ground {
                 return Err(Failure::Receipt(path, e));
             }
         }
+        let door = match open_door(&entry, plan.docker.as_ref()) {
+            Ok(door) => door,
+            Err(failure) => {
+                let nothing = Report::nothing(machine.backend);
+                entry.settle(&Reason::Failed("docker".into()), nothing);
+                return Err(failure);
+            }
+        };
+        if let Some(run) = &plan.podman {
+            command.args = run.labelled(&command.args, &entry.labels());
+        }
+        command.env = door.as_ref().map(Door::environment).unwrap_or_default();
+        let mut keep = vec![entry.lock()];
+        keep.extend(door.as_ref().map(Door::lifeline));
         let options = Options {
             ladder: plan.ladder,
             backend: machine.backend,
             strict: plan.backend != Choice::Auto,
             mark,
             leaf: machine.leaf.as_deref(),
-            keep: &[entry.lock()],
+            keep: &keep,
             drain: around.stderr,
             host: around.host_pidfd,
             signals: around.signals,
@@ -121,14 +162,32 @@ impl Ground {
         // Runs in the guardian, if this process is not there any more when the tree has ended.
         let epilogue = |report: &Report| {
             if !entry.is_struck() {
+                if let Some(door) = &door {
+                    door::close_by(door.lifeline());
+                }
                 entry.settle(&Reason::WrapperDied, report.clone());
             }
         };
         match Hold::spawn(command, &options, epilogue) {
-            Ok(hold) => Ok(Running { hold, entry }),
+            Ok(hold) => Ok(Running { hold, entry, door }),
             Err(error) => Err(give_up(&entry, error)),
         }
     }
+}
+
+/// Opens the socket through which the session's processes reach the engine.
+fn open_door(entry: &Entry, docker: Option<&Docker>) -> Result<Option<Door>, Failure> {
+    let (Some(docker), Some(noted)) = (docker, &entry.page().docker) else {
+        return Ok(None);
+    };
+    let service = Service {
+        endpoint: docker.endpoint.clone(),
+        labels: entry.labels(),
+        most: docker.most,
+        tally: entry.tally(),
+    };
+    let opened = Door::open(noted.socket.clone(), service);
+    opened.map(Some).map_err(|e| Failure::Docker(noted.socket.clone(), e))
 }
 
 /// Writes down that the server runs.

@@ -2,6 +2,7 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod descent;
+pub(crate) mod environ;
 pub(crate) mod inherited;
 pub(crate) mod launch;
 pub(crate) mod mark;

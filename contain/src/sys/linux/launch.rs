@@ -4,6 +4,7 @@
 //! parent could. What must not happen is a return into the parent's code by accident: every child
 //! path here ends in exec or `_exit`.
 
+use super::environ::Environment;
 use super::inherited;
 use super::mark::Mark;
 use super::signals::Mask;
@@ -139,12 +140,21 @@ pub(crate) fn launch(
         .map(|w| CString::new(w.as_bytes()))
         .collect();
     let words = words.map_err(|_| Failure::Exec(Errno::INVAL.into()))?;
+    let environment =
+        Environment::changed(&command.env).map_err(|_| Failure::Exec(Errno::INVAL.into()))?;
     let (read, write) = status_pipe().map_err(Failure::Fork)?;
     let parent = rustix::process::getpid();
     match fork(0, place.cgroup).map_err(Failure::Fork)? {
         Side::Child => {
-            let Err((step, error)) =
-                become_command(command, &words, mark, mask, place.procs, parent, &write);
+            let Err((step, error)) = become_command(
+                command,
+                (&words, &environment),
+                mark,
+                mask,
+                place.procs,
+                parent,
+                &write,
+            );
             let mut report = [step; 5];
             report[1..].copy_from_slice(&error.raw_os_error().unwrap_or(0).to_ne_bytes());
             // If even this fails the parent sees end-of-file and then the exit code.
@@ -205,7 +215,7 @@ fn status_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 /// In the child: everything between fork and exec.
 fn become_command(
     command: &Command,
-    words: &[CString],
+    (words, environment): (&[CString], &Environment),
     mark: Mark,
     mask: &Mask,
     procs: Option<BorrowedFd<'_>>,
@@ -233,9 +243,10 @@ fn become_command(
     mask.enforce();
     let mut pointers: Vec<*const libc::c_char> = words.iter().map(|w| w.as_ptr()).collect();
     pointers.push(std::ptr::null());
-    // SAFETY: `pointers` is a null-terminated array of null-terminated strings that live in
-    // `words`; execvp returns only on failure.
-    unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
+    // SAFETY: both are null-terminated arrays of null-terminated strings: these live in `words`,
+    // those in `environment` or in this process's own, which nobody changes between fork and exec;
+    // execvpe returns only on failure.
+    unsafe { libc::execvpe(pointers[0], pointers.as_ptr(), environment.as_ptr()) };
     Err((b'x', io::Error::last_os_error()))
 }
 

@@ -41,6 +41,11 @@ impl Mask {
         Mask::of(&all)
     }
 
+    /// Nothing is blocked.
+    pub(crate) fn none() -> Mask {
+        Mask::of(&[])
+    }
+
     /// Makes this the mask of the calling thread and returns the one before.
     pub(crate) fn enforce(&self) -> Mask {
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();

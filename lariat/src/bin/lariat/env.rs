@@ -4,6 +4,7 @@
 //! wrapper nothing but HOME may matter: no XDG variable, no option. Options are in argv. The others
 //! are about looks, for commands that a person types.
 
+use lariat::docker::endpoint::Surroundings;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -26,6 +27,23 @@ pub(crate) fn home() -> Option<PathBuf> {
             Some(OsString::from_vec(fields.get(5)?.to_vec()).into())
         })
     })
+}
+
+/// `DOCKER_HOST` and its kin: which engine the docker command would use here. A host may have
+/// stripped them; then the home directory and the usual sockets are left.
+pub(crate) fn docker() -> Surroundings {
+    let text = |name| variable(name).and_then(|value| value.into_string().ok());
+    Surroundings {
+        home: home(),
+        uid: rustix::process::getuid().as_raw(),
+        host: text("DOCKER_HOST"),
+        context: text("DOCKER_CONTEXT"),
+        config: variable("DOCKER_CONFIG").map(PathBuf::from),
+        cert_path: variable("DOCKER_CERT_PATH").map(PathBuf::from),
+        tls_verify: variable("DOCKER_TLS_VERIFY").is_some(),
+        tls: variable("DOCKER_TLS").is_some(),
+        path: variable("PATH"),
+    }
 }
 
 /// `TERM`: false where the cursor cannot be moved.

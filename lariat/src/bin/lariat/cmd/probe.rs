@@ -36,14 +36,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> ExitCode {
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
-    let rest: Vec<OsString> = words.collect();
+    let mut rest: Vec<OsString> = words.collect();
     let Some(state_dir) = env::state_dir(args.hold.state_dir.clone()) else {
         return no_home();
     };
+    let (docker, podman) = args.hold.containers(&program, &mut rest);
     let plan = Plan {
         server: ServerName::derived(&program, &rest),
         ladder: args.hold.ladder(),
         backend: args.hold.backend,
+        docker,
+        podman,
         receipt: None,
         state_dir,
     };
@@ -134,7 +137,8 @@ fn as_text(found: &Found) -> String {
         n => {
             text += &format!("{n} SURVIVED\n");
             for s in &receipt.survivors {
-                text += &format!("  {} {}: {}\n", s.pid, s.command, s.why);
+                text += &show::plain(&format!("  {s}: {}", s.why));
+                text += "\n";
             }
         }
     }

@@ -2,10 +2,12 @@
 
 use crate::{duration, env, show};
 use lariat::contain::{self, Backend, Choice, Ladder, SpawnStage};
+use lariat::docker::direct::{self, PodmanRun};
+use lariat::docker::endpoint;
 use lariat::id::ServerName;
 use lariat::relay::Run;
-use lariat::start::{Failure, Plan};
-use std::ffi::OsString;
+use lariat::start::{Docker, Failure, Plan};
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -51,12 +53,57 @@ pub(crate) struct Holding {
     /// What holds the server: auto, cgroup, descent or pidns
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend)]
     pub(crate) backend: Choice,
+    /// What to do with containers that the server started: reap or leave
+    #[arg(long, value_name = "WHAT", default_value = "reap")]
+    pub(crate) containers: Containers,
+    /// How many containers the server may have at once
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub(crate) max_containers: usize,
     /// Where the books and logs are [default: ~/.local/state/lariat]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 }
 
+/// What happens to a session's containers in the end.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Containers {
+    /// They are removed with the session.
+    Reap,
+    /// They are none of our business.
+    Leave,
+}
+
 impl Holding {
+    /// Where containers that are to end with the session will be: in the engine that docker would
+    /// use here, or in podman itself. Says so if that cannot be told. `args` lose the flags by which
+    /// docker was told, which the session's socket stands for.
+    pub(crate) fn containers(
+        &self,
+        program: &OsStr,
+        args: &mut Vec<OsString>,
+    ) -> (Option<Docker>, Option<PodmanRun>) {
+        if self.containers == Containers::Leave {
+            return (None, None);
+        }
+        let mut around = env::docker();
+        let named = direct::named_engine(program, args);
+        if let Some(named) = &named {
+            (around.host, around.context) = (named.host.clone(), named.context.clone());
+        }
+        let docker = match endpoint::resolve(&around) {
+            Ok(endpoint) => endpoint.map(|endpoint| Docker { endpoint, most: self.max_containers }),
+            Err(unusable) => {
+                let what = format!("containers are not held: {unusable}");
+                show::failure(&what, None, "or use --containers leave");
+                None
+            }
+        };
+        if let (Some(named), Some(_)) = (named, &docker) {
+            *args = named.args;
+        }
+        (docker, direct::podman_run(program, args))
+    }
+
     pub(crate) fn ladder(&self) -> Ladder {
         Ladder { grace: self.grace, term_grace: self.term_grace, ..Ladder::default() }
     }
@@ -75,7 +122,7 @@ fn backend(name: &str) -> Result<Choice, String> {
 pub(crate) fn run(args: Args) -> ExitCode {
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
-    let rest: Vec<OsString> = words.collect();
+    let mut rest: Vec<OsString> = words.collect();
     let server = match &args.name {
         None => ServerName::derived(&program, &rest),
         Some(name) => match ServerName::given(name) {
@@ -90,6 +137,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let Some(state_dir) = env::state_dir(args.hold.state_dir.clone()) else {
         return no_home();
     };
+    let (docker, podman) = args.hold.containers(&program, &mut rest);
     let shown = program.to_string_lossy().into_owned();
     let receipt = args.receipt.map(env::absolute);
     let run = Run {
@@ -99,6 +147,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
             server,
             ladder: args.hold.ladder(),
             backend: args.hold.backend,
+            docker,
+            podman,
             receipt: receipt.clone(),
             state_dir,
         },
@@ -108,8 +158,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     match lariat::relay::run(run) {
         Ok(outcome) => {
             for survivor in &outcome.receipt.survivors {
-                let what = format!("process {} ({}) survived", survivor.pid, survivor.command);
-                show::failure(&what, None, &survivor.why);
+                let what = format!("{} survived", show::plain(&survivor.to_string()));
+                show::failure(&what, None, &show::plain(&survivor.why));
             }
             if let (Some(path), Some(e)) = (receipt, &outcome.unwritten) {
                 let what = format!("cannot write the receipt {}", path.display());
@@ -149,6 +199,10 @@ pub(crate) fn explain(program: &str, failure: &Failure) -> ExitCode {
         Failure::Receipt(file, e) => {
             let what = format!("cannot write the receipt {}", file.display());
             show::failure(&what, Some(e), "name a file in a directory that you can write");
+        }
+        Failure::Docker(socket, e) => {
+            let what = format!("cannot make the session's Docker socket {}", socket.display());
+            show::failure(&what, Some(e), advice(e, "use --state-dir DIR, or --containers leave"));
         }
         Failure::Streams(e) => {
             show::failure("cannot set up the server's streams", Some(e), "nothing was started");

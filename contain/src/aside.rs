@@ -1,0 +1,103 @@
+//! Processes of ours beside the tree: they help its holder and are none of the tree's.
+//!
+//! An aside is a fork like the guardian: it runs code that is already in memory, in a session of its
+//! own, with nothing of the holder's but the descriptors it is given. It must end by itself when
+//! whoever it helps is gone; the holder can only hasten that.
+
+use crate::member::Member;
+use crate::sys::launch::{self, Side};
+use crate::sys::signals::Mask;
+use crate::sys::{inherited, procfs};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// A helper that is a child of this process.
+#[derive(Debug)]
+pub struct Aside {
+    member: Member,
+    pidfd: Option<OwnedFd>,
+}
+
+impl Aside {
+    /// Forks a helper. It is called `name` in `ps`, keeps the descriptors in `keep`, and its exit
+    /// code is what `work` returns.
+    pub fn fork(
+        name: &CStr,
+        keep: &[BorrowedFd<'_>],
+        work: impl FnOnce() -> i32,
+    ) -> io::Result<Aside> {
+        single_threaded()?;
+        match launch::fork(0, None)? {
+            Side::Child => live(name, keep, work),
+            Side::Parent(pid) => {
+                // Our unreaped child, dead or alive, so the number is its own.
+                let member = Member::of(pid).unwrap_or(Member { pid, start: 0 });
+                Ok(Aside { member, pidfd: member.pidfd() })
+            }
+        }
+    }
+
+    /// Who it is.
+    pub fn member(&self) -> Member {
+        self.member
+    }
+
+    /// Readable once it has ended; `None` where the kernel gives no such descriptor.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(std::os::fd::AsFd::as_fd)
+    }
+
+    /// True once it has ended. Collects it.
+    pub fn has_ended(&self) -> bool {
+        !matches!(waitpid(Pid::from_raw(self.member.pid), WaitOptions::NOHANG), Ok(None))
+    }
+
+    /// Ends it at once.
+    pub fn kill(&self) {
+        let _gone = self.member.signal(Signal::KILL);
+    }
+}
+
+/// Forks a helper that nobody waits for: it belongs to init, and outlives this process if need be.
+/// To be called before this process holds a tree, or else the helper would come back to it.
+pub fn detach(name: &CStr, keep: &[BorrowedFd<'_>], work: impl FnOnce() -> i32) -> io::Result<()> {
+    single_threaded()?;
+    match launch::fork(0, None)? {
+        Side::Child => match launch::fork(0, None) {
+            Ok(Side::Child) => live(name, keep, work),
+            Ok(Side::Parent(_)) => launch::leave(0),
+            Err(_) => launch::leave(1),
+        },
+        Side::Parent(pid) => loop {
+            match waitpid(Pid::from_raw(pid), WaitOptions::empty()) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(Some((_, status))) if status.exit_status() == Some(0) => return Ok(()),
+                _ => return Err(io::ErrorKind::WouldBlock.into()),
+            }
+        },
+    }
+}
+
+/// A fork copies one thread. Whoever has more must not fork.
+fn single_threaded() -> io::Result<()> {
+    match procfs::own_threads()? {
+        1 => Ok(()),
+        n => Err(io::Error::other(format!("{n} threads run in this process"))),
+    }
+}
+
+/// In the child: never returns, not even by a panic.
+fn live(name: &CStr, keep: &[BorrowedFd<'_>], work: impl FnOnce() -> i32) -> ! {
+    // Hosts signal whole groups; a terminal signals whole sessions.
+    let _already_leader = rustix::process::setsid();
+    let _unnamed = rustix::thread::set_name(name);
+    Mask::none().enforce();
+    inherited::hear_of_children();
+    launch::let_go_of_stdio();
+    let keep: Vec<i32> = keep.iter().map(AsRawFd::as_raw_fd).collect();
+    launch::close_all_but(3, &keep);
+    let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    launch::leave(worked.unwrap_or(125))
+}

@@ -1,0 +1,448 @@
+//! One connection of a session's process with the engine: request, answer, request, answer, and
+//! perhaps a tunnel in the end.
+//!
+//! Each client connection has one connection to the engine, so whatever the two agree on by keeping
+//! a connection open stays between them. A client that closes its sending side is passed on as just
+//! that: `docker run` does so at once when it has no input, and still wants the answer.
+
+use super::connect::{Stream, connect};
+use super::head::{self, Bad, Body, LONGEST_HEAD, Request};
+use super::label::{self, Creates};
+use super::proxy::{Refused, Said, Shared};
+use super::tally::Tally;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
+
+/// A create longer than this is refused: it has to be held to be labelled.
+const LONGEST_CREATE: usize = 8 << 20;
+
+/// How long a head, or the body of a create, may take once it has begun.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// How long what a client still sends is thrown away so that it can read our last answer.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// What is read at once.
+const PIECE: usize = 64 << 10;
+
+/// The reading side of a connection and what was read too early.
+struct Inlet<R> {
+    from: R,
+    buffer: Vec<u8>,
+    ended: bool,
+}
+
+impl<R: AsyncRead + Unpin> Inlet<R> {
+    fn new(from: R) -> Inlet<R> {
+        Inlet { from, buffer: Vec::new(), ended: false }
+    }
+
+    /// Reads some more. False once there is no more. Losing the race in a `select` loses no byte.
+    async fn fill(&mut self) -> io::Result<bool> {
+        self.buffer.reserve(PIECE);
+        let n = self.from.read_buf(&mut self.buffer).await?;
+        self.ended = n == 0;
+        Ok(!self.ended)
+    }
+
+    /// Passes a body on as it comes.
+    async fn pass(
+        &mut self,
+        body: &mut Body,
+        to: &mut (impl AsyncWrite + Unpin),
+    ) -> io::Result<()> {
+        loop {
+            let n = body.take(&self.buffer).map_err(invalid)?;
+            if n > 0 {
+                to.write_all(&self.buffer[..n]).await?;
+                to.flush().await?;
+                self.buffer.drain(..n);
+            }
+            if body.is_done() {
+                return Ok(());
+            }
+            if !self.fill().await? {
+                return match body {
+                    Body::UntilClose => Ok(()),
+                    _ => Err(io::ErrorKind::UnexpectedEof.into()),
+                };
+            }
+        }
+    }
+
+    /// Passes everything on until there is no more.
+    async fn drain_to(&mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        self.pass(&mut Body::UntilClose, to).await
+    }
+}
+
+fn invalid(bad: Bad) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{bad:?}"))
+}
+
+/// The engine's side of a connection.
+struct Engine {
+    inlet: Inlet<ReadHalf<Stream>>,
+    outlet: WriteHalf<Stream>,
+}
+
+/// What comes after an answer.
+#[derive(Debug, PartialEq, Eq)]
+enum After {
+    /// Another request may come.
+    Next,
+    /// Nothing.
+    Close,
+    /// Bytes both ways that are nobody's business.
+    Tunnel,
+}
+
+/// One client's connection.
+pub(super) struct Exchange {
+    shared: Rc<Shared>,
+    client: Inlet<OwnedReadHalf>,
+    to_client: OwnedWriteHalf,
+}
+
+impl Exchange {
+    pub(super) fn new(client: UnixStream, shared: Rc<Shared>) -> Exchange {
+        let (from, to_client) = client.into_split();
+        Exchange { shared, client: Inlet::new(from), to_client }
+    }
+
+    /// Serves the connection to its end. A client or an engine that goes away is an end like any.
+    pub(super) async fn run(mut self) {
+        let _gone = self.talk().await;
+    }
+
+    async fn talk(&mut self) -> io::Result<()> {
+        let mut engine = None;
+        while let Some(request) = self.request(&mut engine).await? {
+            match self.answer(request, &mut engine).await? {
+                After::Next => {}
+                After::Close => break,
+                After::Tunnel => {
+                    if let Some(engine) = engine {
+                        self.tunnel(engine).await;
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next request's head; `None` if the client or the engine has left.
+    async fn request(&mut self, engine: &mut Option<Engine>) -> io::Result<Option<Request>> {
+        loop {
+            match head::request(&self.client.buffer) {
+                Ok(Some(request)) => return Ok(Some(request)),
+                Ok(None) => {}
+                Err(bad) => {
+                    let (status, why) = explain(&bad);
+                    self.refuse(status, why).await?;
+                    return Ok(None);
+                }
+            }
+            let begun = !self.client.buffer.is_empty();
+            // An engine that closes an idle connection (it was restarted) closes the client's too:
+            // the client then connects anew, as it would without us.
+            let engine_left = async {
+                match engine.as_mut() {
+                    Some(engine) => engine.inlet.fill().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                more = timeout(if begun { SLOW } else { Duration::MAX }, self.client.fill()) => match more {
+                    Ok(more) => if !more? { return Ok(None) },
+                    Err(_) => {
+                        self.refuse("408 Request Timeout", "this request takes too long").await?;
+                        return Ok(None);
+                    }
+                },
+                _ = engine_left => return Ok(None),
+            }
+        }
+    }
+
+    /// Passes one request on and its answer back.
+    async fn answer(
+        &mut self,
+        mut request: Request,
+        engine: &mut Option<Engine>,
+    ) -> io::Result<After> {
+        let head = self.client.buffer.drain(..request.length).collect::<Vec<u8>>();
+        let creates = label::creates(&request.method, &request.target);
+        // Without a body only volumes are created; of others the engine says what it misses.
+        let Some(what) = creates.filter(|what| *what == Creates::Volume || !request.body.is_done())
+        else {
+            if !self.reach(engine).await? {
+                return Ok(After::Close);
+            }
+            let Some(engine) = engine else { return Ok(After::Close) };
+            return self.pass(&head, &mut request, engine).await;
+        };
+        let Some(labelled) = self.labelled(&head, &mut request, what).await? else {
+            return Ok(After::Close);
+        };
+        let admitted = match self.shared.admit(what == Creates::Container).await {
+            Ok(admitted) => admitted,
+            Err(Refused::Full(most)) => {
+                let why = format!(
+                    "this session has {most} containers, as many as it may; remove some, or raise \
+                     --max-containers"
+                );
+                self.refuse("429 Too Many Requests", &why).await?;
+                return Ok(After::Close);
+            }
+            Err(Refused::Unreachable(e)) => {
+                self.unreachable(&e).await?;
+                return Ok(After::Close);
+            }
+        };
+        if !self.reach(engine).await? {
+            return Ok(After::Close);
+        }
+        let Some(engine) = engine else { return Ok(After::Close) };
+        let tally = match Tally::sent(&self.shared.service.tally) {
+            Ok(tally) => tally,
+            Err(e) => {
+                // What cannot be noted could not be removed after a crash.
+                let why = format!("cannot note this create: {e}");
+                self.refuse("507 Insufficient Storage", &why).await?;
+                return Ok(After::Close);
+            }
+        };
+        request.body = Body::Empty;
+        let answered = self.pass(&labelled, &mut request, engine).await;
+        if answered.is_ok() {
+            tally.answered();
+        }
+        drop(admitted);
+        answered
+    }
+
+    /// Makes sure that there is a connection to the engine; false if there is none and the client
+    /// has been told.
+    async fn reach(&mut self, engine: &mut Option<Engine>) -> io::Result<bool> {
+        if engine.is_none() {
+            match connect(&self.shared.service.endpoint).await {
+                Ok(stream) => {
+                    let (from, outlet) = split(stream);
+                    *engine = Some(Engine { inlet: Inlet::new(from), outlet });
+                }
+                Err(e) => {
+                    self.unreachable(&e).await?;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    async fn unreachable(&mut self, error: &io::Error) -> io::Result<()> {
+        let why = format!("cannot reach the engine at {}: {error}", self.shared.service.endpoint);
+        self.refuse("502 Bad Gateway", &why).await
+    }
+
+    /// Takes in the body of a create and gives head and body with the labels in it. `None` if it
+    /// was refused.
+    async fn labelled(
+        &mut self,
+        head: &[u8],
+        request: &mut Request,
+        what: Creates,
+    ) -> io::Result<Option<Vec<u8>>> {
+        if request.expects_continue {
+            self.to_client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+        }
+        let mut raw = Vec::new();
+        let read = async {
+            while !request.body.is_done() {
+                let n = request.body.take(&self.client.buffer).map_err(invalid)?;
+                raw.extend(self.client.buffer.drain(..n));
+                if raw.len() > LONGEST_CREATE {
+                    return Ok(false);
+                }
+                if !request.body.is_done() && !self.client.fill().await? {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            Ok::<bool, io::Error>(true)
+        };
+        let chunked = match timeout(SLOW, read).await {
+            Ok(Ok(true)) => matches!(request.body, Body::Chunked(_)),
+            Ok(Ok(false)) => {
+                let why = format!("a create may have {} MiB at most", LONGEST_CREATE >> 20);
+                self.refuse("413 Payload Too Large", &why).await?;
+                return Ok(None);
+            }
+            Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidData => {
+                self.refuse("400 Bad Request", "this body has no clear end").await?;
+                return Ok(None);
+            }
+            Ok(Err(e)) => return Err(e),
+            Err(_) => {
+                self.refuse("408 Request Timeout", "this request takes too long").await?;
+                return Ok(None);
+            }
+        };
+        let mut body = if chunked { head::dechunk(&raw).map_err(invalid)? } else { raw };
+        if body.is_empty() {
+            body.extend(b"{}");
+        }
+        match label::inject(&body, what, &self.shared.service.labels) {
+            Ok(body) => {
+                let mut whole = head::with_length(head, request, body.len());
+                whole.extend(body);
+                Ok(Some(whole))
+            }
+            Err(why) => {
+                self.refuse("400 Bad Request", &why.to_string()).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sends a request and returns the answer to the client, both as they come.
+    async fn pass(
+        &mut self,
+        head: &[u8],
+        request: &mut Request,
+        engine: &mut Engine,
+    ) -> io::Result<After> {
+        let may_hijack = label::may_hijack(&request.target);
+        let Exchange { client, to_client, .. } = self;
+        let Engine { inlet, outlet } = engine;
+        let mut sent = false;
+        let up = async {
+            outlet.write_all(head).await?;
+            client.pass(&mut request.body, outlet).await?;
+            outlet.flush().await?;
+            sent = true;
+            // From here on only to notice that the client has closed its side.
+            while client.buffer.len() < LONGEST_HEAD && client.fill().await? {}
+            if client.ended {
+                // An engine that takes this for the end of the matter says so.
+                outlet.shutdown().await?;
+            }
+            std::future::pending::<io::Result<()>>().await
+        };
+        let method = request.method.clone();
+        let down = answered(inlet, to_client, &method, may_hijack);
+        let mut down = Box::pin(down);
+        let after = tokio::select! {
+            biased;
+            after = &mut down => after?,
+            // The engine does not take it, or the client is gone. Perhaps the engine has said why.
+            Err(e) = up => match timeout(LINGER, &mut down).await {
+                Ok(after) => after.map(|_| After::Close)?,
+                Err(_) => return Err(e),
+            },
+        };
+        drop(down);
+        let after = if sent || after == After::Tunnel { after } else { After::Close };
+        let after = if request.close && after == After::Next { After::Close } else { after };
+        if after == After::Close {
+            self.part().await;
+        }
+        Ok(after)
+    }
+
+    /// Bytes both ways. Each side's end is passed on; the engine's end is the end.
+    async fn tunnel(&mut self, engine: Engine) {
+        let Engine { mut inlet, mut outlet } = engine;
+        let Exchange { client, to_client, .. } = self;
+        let up = async {
+            if client.drain_to(&mut outlet).await.is_ok() && outlet.shutdown().await.is_ok() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let down = async {
+            let _gone = inlet.drain_to(to_client).await;
+            let _gone = to_client.shutdown().await;
+        };
+        tokio::select! {
+            () = down => {}
+            () = up => {}
+        }
+    }
+
+    /// Answers in the engine's place.
+    async fn refuse(&mut self, status: &str, why: &str) -> io::Result<()> {
+        let message = format!("lariat: {}", why.trim_start_matches("lariat: "));
+        let mut body = serde_json::to_vec(&Said { message: &message })?;
+        body.push(b'\n');
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n",
+            body.len()
+        );
+        self.to_client.write_all(&[head.as_bytes(), &body].concat()).await?;
+        self.part().await;
+        Ok(())
+    }
+
+    /// Closes so that the client can still read what it was sent: a socket that is closed while
+    /// something is unread in it takes the last answer with it.
+    async fn part(&mut self) {
+        let _gone = self.to_client.shutdown().await;
+        let rest = async {
+            loop {
+                self.client.buffer.clear();
+                if !self.client.fill().await.unwrap_or(false) {
+                    return;
+                }
+            }
+        };
+        let _cut_off = timeout(LINGER, rest).await;
+    }
+}
+
+/// Passes an answer on: first whatever the engine says meanwhile, then the answer itself.
+async fn answered(
+    inlet: &mut Inlet<ReadHalf<Stream>>,
+    to_client: &mut OwnedWriteHalf,
+    method: &str,
+    may_hijack: bool,
+) -> io::Result<After> {
+    loop {
+        let Some(mut response) = head::response(&inlet.buffer, method).map_err(invalid)? else {
+            if !inlet.fill().await? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            continue;
+        };
+        let hijacked = may_hijack && response.hijacked();
+        if response.status == 101 && !hijacked {
+            // A tunnel where none can be needed: creates in it would not be seen.
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        to_client.write_all(&inlet.buffer[..response.length]).await?;
+        inlet.buffer.drain(..response.length);
+        if hijacked {
+            return Ok(After::Tunnel);
+        }
+        if (100..200).contains(&response.status) {
+            continue;
+        }
+        inlet.pass(&mut response.body, to_client).await?;
+        let closed = response.close || matches!(response.body, Body::UntilClose);
+        return Ok(if closed { After::Close } else { After::Next });
+    }
+}
+
+/// The answer to a head that cannot be read.
+fn explain(bad: &Bad) -> (&'static str, &'static str) {
+    match bad {
+        Bad::TooLarge => ("431 Request Header Fields Too Large", "this head is too long"),
+        Bad::Malformed(why) => ("400 Bad Request", why),
+    }
+}
