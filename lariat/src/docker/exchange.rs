@@ -295,12 +295,19 @@ impl Exchange {
             }
         };
         let mut body = if chunked { head::dechunk(&raw).map_err(invalid)? } else { raw };
-        if body.is_empty() {
+        let bodiless = body.is_empty();
+        if bodiless {
             body.extend(b"{}");
         }
         match label::inject(&body, what, &self.shared.service.labels) {
             Ok(body) => {
                 let mut whole = head::with_length(head, request, body.len());
+                if bodiless {
+                    // It had no type, having nothing that could have one.
+                    let first = whole.windows(2).position(|two| two == b"\r\n");
+                    let at = first.map_or(0, |at| at + 2);
+                    whole.splice(at..at, *b"Content-Type: application/json\r\n");
+                }
                 whole.extend(body);
                 Ok(Some(whole))
             }
