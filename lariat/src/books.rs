@@ -341,6 +341,15 @@ impl Entry {
         self.path.with_extension("docker")
     }
 
+    /// Where the receipt is kept of a session that has ended and left survivors.
+    fn so_far(&self) -> PathBuf {
+        self.path.with_extension("receipt")
+    }
+
+    fn unfinished(&self) -> Option<Receipt> {
+        serde_json::from_slice(&fs::read(self.so_far()).ok()?).ok()
+    }
+
     fn expect(&self) -> Expect {
         tally::expect(&self.tally())
     }
@@ -376,14 +385,19 @@ impl Entry {
             command: left.name.clone(),
             why: left.why.clone(),
         }));
-        // An engine that is still down is no news.
-        let news = report.seen + swept.removed > 0 || swept.left.is_empty();
-        if news || !tally::was_reported(&self.tally()) {
+        let earlier = self.unfinished();
+        // Another look that found the same is no news.
+        let news = earlier.as_ref().is_none_or(|e| e.survivors != receipt.survivors);
+        let receipt = earlier.map_or(receipt.clone(), |earlier| receipt.after(earlier));
+        if news {
             // The tree is gone either way; an unwritable log must not keep it in the books.
             let _unlogged = self.log("ended", &receipt);
         }
-        if !swept.left.is_empty() {
-            tally::report(&self.tally());
+        if !receipt.survivors.is_empty() {
+            // Whoever looks again goes on from here. Unwritten, they begin anew.
+            let _begin_anew = serde_json::to_vec(&receipt)
+                .map_err(io::Error::from)
+                .and_then(|text| fs::write(self.so_far(), text));
         }
         let unwritten = self.page.receipt.as_ref().and_then(|path| {
             let path = Path::new(OsStr::from_bytes(path));
@@ -402,7 +416,9 @@ impl Entry {
 
     /// Strikes the session. Only what is gone can be forgotten.
     fn strike(&self, _proof: Gone) {
-        let _never_used = fs::remove_file(self.tally());
+        for beside in [self.tally(), self.so_far()] {
+            let _never_used = fs::remove_file(beside);
+        }
         let _already_gone = fs::remove_file(&self.path);
     }
 }

@@ -118,6 +118,22 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// This one, if an earlier one named survivors that were looked for again: why the session ended
+    /// and how its processes left was said then.
+    pub fn after(mut self, earlier: Receipt) -> Receipt {
+        let (then, now) = (earlier.processes, self.processes);
+        self.processes = Processes {
+            seen: then.seen.max(now.seen),
+            left: then.left + now.left,
+            asked: then.asked + now.asked,
+            killed: then.killed + now.killed,
+        };
+        let Containers { seen, removed } = earlier.containers;
+        self.containers.removed += removed;
+        self.containers.seen = seen.max(self.containers.seen + removed);
+        Receipt { reason: earlier.reason, backend: earlier.backend, ..self }
+    }
+
     /// Writes a receipt for a report.
     pub fn new(
         session: SessionId,

@@ -26,7 +26,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use trials::until;
 
-const TOP: [&str; 9] = [
+const TOP: [&str; 10] = [
     "session",
     "server",
     "reason",
@@ -35,6 +35,7 @@ const TOP: [&str; 9] = [
     "ended",
     "duration_ms",
     "processes",
+    "containers",
     "survivors",
 ];
 

@@ -45,6 +45,7 @@ fn a_server_that_answers_is_described() {
         "ended",
         "duration_ms",
         "processes",
+        "containers",
         "survivors",
     ];
     assert_eq!(fields(receipt), BTreeSet::from(of_receipt));

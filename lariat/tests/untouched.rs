@@ -22,7 +22,12 @@ use std::process::{Command, Stdio};
 use trials::until;
 
 /// Every way of running that must look the same to a server.
-const MANNERS: [&[&str]; 3] = [&[], &["--relay"], &["--backend", "descent"]];
+/// Containers are left alone: a machine that has an engine must not decide what is seen here.
+const MANNERS: [&[&str]; 3] = [
+    &["--containers", "leave"],
+    &["--containers", "leave", "--relay"],
+    &["--containers", "leave", "--backend", "descent"],
+];
 
 #[test]
 fn the_environment_is_the_hosts_byte_for_byte() {
@@ -43,6 +48,29 @@ fn the_environment_is_the_hosts_byte_for_byte() {
 }
 
 #[test]
+fn an_engine_changes_one_variable_and_replaces_those_that_led_to_it() {
+    let place = Place::new();
+    let socket = place.path("engine.sock");
+    let _engine = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let seen = |options: &[&str]| {
+        let mut run = place.lariat("run");
+        run.args(options).args(["--", "cat", "/proc/self/environ"]);
+        run.env_clear().env("A", "1").env("DOCKER_CONTEXT", "gone").env("DOCKER_TLS", "");
+        run.env("DOCKER_HOST", format!("unix://{}", socket.display())).env("Z", "2");
+        let output = finish(&mut run);
+        assert_eq!(text(&output.stderr), "");
+        text(&output.stdout)
+    };
+    let held = seen(&[]);
+    let ours = place.path("state/sessions").display().to_string();
+    let path = held.strip_prefix("A=1\0Z=2\0DOCKER_HOST=unix://").expect(&held);
+    assert!(path.starts_with(&ours) && path.ends_with(".sock\0"), "{path}");
+    assert!(!Path::new(path.trim_end_matches('\0')).exists(), "the socket goes with the session");
+    let left = seen(&["--containers", "leave"]);
+    assert!(left.contains("\0DOCKER_CONTEXT=gone\0") && left.contains("engine.sock\0"), "{left}");
+}
+
+#[test]
 fn an_empty_environment_stays_empty() {
     let place = Place::new();
     let host = ["env", "-i"];
@@ -60,7 +88,7 @@ fn six_variables_are_enough_and_stay_six() {
     let mut run = Command::new(env!("CARGO_BIN_EXE_lariat"));
     run.env_clear().env("HOME", &home).env("LOGNAME", "me").env("PATH", PATH);
     run.env("SHELL", "/bin/sh").env("TERM", "dumb").env("USER", "me");
-    let output = finish(run.args(["run", "--", "env"]));
+    let output = finish(run.args(["run", "--containers", "leave", "--", "env"]));
     let expected = format!(
         "HOME={}\nLOGNAME=me\nPATH={PATH}\nSHELL=/bin/sh\nTERM=dumb\nUSER=me\n",
         home.display()

@@ -6,10 +6,9 @@
 //! engines put their sockets are tried. Nothing is connected to here.
 
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::{env, fmt, fs, io};
+use std::{fmt, fs, io};
 
 mod address;
 
@@ -41,8 +40,6 @@ pub struct Surroundings {
     pub tls_verify: bool,
     /// True if `DOCKER_TLS` is not empty.
     pub tls: bool,
-    /// `PATH`.
-    pub path: Option<OsString>,
 }
 
 /// An engine's address.
@@ -161,8 +158,9 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Finds the engine. `None` means that this machine has no Docker at all: nothing is configured,
-/// no engine has a socket, and there is no docker command that could start to need one.
+/// Finds the engine. `None` means that this machine has no Docker at all: nothing is configured
+/// and no engine has a socket. A docker command alone is no engine, and a server's environment is
+/// not touched for the sake of one that may come up later.
 pub fn resolve(around: &Surroundings) -> Result<Option<Endpoint>, Unusable> {
     Search { around, root: Path::new("/") }.resolve()
 }
@@ -285,15 +283,13 @@ impl Search<'_> {
         }
     }
 
-    /// Nobody says anything. The first place with a socket wins; a docker command alone means that
-    /// an engine may come up at the default place later.
+    /// Nobody says anything. The first place with a socket wins.
     fn unconfigured(&self) -> Result<Option<Endpoint>, Unusable> {
         if self.around.tls || self.around.tls_verify {
             return self.behind_tls(DEFAULT_TLS.into()).map(Some);
         }
-        let standard = self.standard();
         let runtime = self.root.join(format!("run/user/{}", self.around.uid));
-        let mut places = vec![standard.clone(), runtime.join("docker.sock")];
+        let mut places = vec![self.standard(), runtime.join("docker.sock")];
         if let Some(home) = &self.around.home {
             // Docker Desktop. Colima needs no line: it makes itself the current context.
             places.push(home.join(".docker/run/docker.sock"));
@@ -303,20 +299,11 @@ impl Search<'_> {
             places.push(self.root.join("run/podman/podman.sock"));
         }
         places.push(runtime.join("podman/podman.sock"));
-        let found = places.into_iter().find(|place| is_socket(place));
-        Ok(found.or_else(|| self.has_command().then_some(standard)).map(Endpoint::Unix))
+        Ok(places.into_iter().find(|place| is_socket(place)).map(Endpoint::Unix))
     }
 
     fn standard(&self) -> PathBuf {
         self.root.join(DEFAULT_SOCKET)
-    }
-
-    fn has_command(&self) -> bool {
-        let is_program = |path: PathBuf| {
-            fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-        };
-        let path = self.around.path.as_deref().unwrap_or_default();
-        env::split_paths(path).any(|dir| dir.is_absolute() && is_program(dir.join("docker")))
     }
 }
 
@@ -373,7 +360,7 @@ mod tests {
     impl Machine {
         fn new(name: &str) -> Machine {
             let name = format!("lariat-endpoint-{}-{name}", std::process::id());
-            let machine = Machine(env::temp_dir().join(name));
+            let machine = Machine(std::env::temp_dir().join(name));
             fs::create_dir_all(machine.home()).unwrap();
             machine
         }
@@ -384,8 +371,7 @@ mod tests {
 
         /// What a host leaves of the environment.
         fn stripped(&self) -> Surroundings {
-            let path = Some(self.0.join("bin").into());
-            Surroundings { home: Some(self.home()), uid: 1000, path, ..Surroundings::default() }
+            Surroundings { home: Some(self.home()), uid: 1000, ..Surroundings::default() }
         }
 
         fn find(&self, around: &Surroundings) -> Result<Option<Endpoint>, String> {
@@ -442,9 +428,7 @@ mod tests {
         let around = machine.stripped();
         assert_eq!(machine.find(&around), Ok(None));
         fs::create_dir_all(machine.0.join(DEFAULT_SOCKET)).unwrap();
-        fs::create_dir_all(machine.0.join("bin")).unwrap();
-        fs::write(machine.0.join("bin/docker"), "").unwrap();
-        assert_eq!(machine.find(&around), Ok(None), "neither a socket nor a program");
+        assert_eq!(machine.find(&around), Ok(None), "a directory is no socket");
         machine.socket("run/podman/podman.sock");
         assert_eq!(machine.find(&around), Ok(None), "that one is root's");
         // Each of these is preferred to the ones before it.
@@ -460,17 +444,6 @@ mod tests {
         let root = Surroundings::default();
         let podman = machine.0.join("run/podman/podman.sock");
         assert_eq!(machine.find(&root), Ok(Some(Endpoint::Unix(podman))));
-    }
-
-    #[test]
-    fn a_docker_command_alone_means_the_default_socket() {
-        let machine = Machine::new("command");
-        fs::create_dir_all(machine.0.join("bin")).unwrap();
-        let program = machine.0.join("bin/docker");
-        fs::write(&program, "").unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let default = Endpoint::Unix(machine.0.join(DEFAULT_SOCKET));
-        assert_eq!(machine.find(&machine.stripped()), Ok(Some(default)));
     }
 
     #[test]

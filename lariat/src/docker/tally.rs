@@ -12,7 +12,6 @@ use std::path::Path;
 
 const SENT: u8 = b'+';
 const ANSWERED: u8 = b'-';
-const REPORTED: u8 = b'!';
 
 /// The writing side, in the proxy.
 #[derive(Debug)]
@@ -34,19 +33,6 @@ impl Tally {
         // Unwritten, the sweep looks a little longer than it had to.
         let _looks_longer = self.file.write_all(&[ANSWERED]);
     }
-}
-
-/// Notes that somebody has been told of what could not be removed.
-pub fn report(path: &Path) {
-    let written =
-        OpenOptions::new().append(true).open(path).and_then(|mut f| f.write_all(&[REPORTED]));
-    // Unwritten, it is told again.
-    let _told_again = written;
-}
-
-/// True if somebody has been told.
-pub fn was_reported(path: &Path) -> bool {
-    fs::read(path).is_ok_and(|marks| marks.contains(&REPORTED))
 }
 
 /// What a sweep has to expect.
