@@ -333,6 +333,7 @@ impl Entry {
             session: self.page.session.to_string(),
             server: self.page.server.to_string(),
             owner: format!("{}:{pid}:{start}", self.page.place.boot),
+            birth: self.page.started_ms.to_string(),
         }
     }
 

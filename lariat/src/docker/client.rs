@@ -59,6 +59,9 @@ pub(crate) struct Thing {
     /// Of a container: `running`, `paused`, `exited` …
     #[serde(rename = "State", default)]
     pub(crate) state: String,
+    /// Of a container.
+    #[serde(rename = "ImageID", default)]
+    pub(crate) image: String,
     #[serde(rename = "Labels", default)]
     labels: Option<HashMap<String, String>>,
 }
@@ -77,8 +80,16 @@ impl Thing {
 
     /// True if its owner wants it to stay.
     pub(crate) fn is_kept(&self) -> bool {
-        let kept = self.labels.as_ref().and_then(|labels| labels.get(label::KEEP));
-        kept.is_some_and(|value| value == "true")
+        self.label(label::KEEP).is_some_and(|value| value == "true")
+    }
+
+    /// What tells it from all others that were created.
+    pub(crate) fn birth(&self) -> Option<&str> {
+        self.label(label::BIRTH)
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key).map(String::as_str)
     }
 }
 
@@ -154,6 +165,24 @@ impl Client {
             }
             _ => serde_json::from_slice(&answer.body).map_err(unreadable),
         }
+    }
+
+    /// The birth of the container that an image was made of, if it was.
+    pub(crate) async fn birth_in_image(&self, image: &str) -> io::Result<Option<String>> {
+        #[derive(Deserialize)]
+        struct Image {
+            #[serde(rename = "Config", default)]
+            config: Option<Config>,
+        }
+        #[derive(Deserialize)]
+        struct Config {
+            #[serde(rename = "Labels", default)]
+            labels: Option<HashMap<String, String>>,
+        }
+        let answer = self.ask("GET", &format!("/images/{}/json", escape(image))).await?;
+        let image = serde_json::from_slice::<Image>(&answer.body).ok();
+        let labels = image.and_then(|image| image.config?.labels);
+        Ok(labels.and_then(|mut labels| labels.remove(label::BIRTH)))
     }
 
     /// Lets a paused container go on.

@@ -165,12 +165,8 @@ pub fn podman_run(program: &OsStr, args: &[OsString]) -> Option<PodmanRun> {
 impl PodmanRun {
     /// The arguments with the session's labels in them.
     pub fn labelled(&self, args: &[OsString], labels: &Labels) -> Vec<OsString> {
-        let ours = [
-            (label::SESSION, &labels.session),
-            (label::SERVER, &labels.server),
-            (label::OWNER, &labels.owner),
-        ];
-        let ours = ours.into_iter().map(|(key, value)| format!("--label={key}={value}").into());
+        let ours = labels.all().into_iter();
+        let ours = ours.map(|(key, value)| format!("--label={key}={value}").into());
         let (before, after) = args.split_at(self.at);
         before.iter().cloned().chain(ours).chain(after.iter().cloned()).collect()
     }
@@ -250,9 +246,10 @@ mod tests {
         let args = words("--root /r --log-level=info container run -i bb run");
         let run = podman_run(OsStr::new("podman"), &args).unwrap();
         let text = |s: &str| s.to_string();
-        let labels = Labels { session: text("s"), server: text("n"), owner: text("o") };
+        let labels =
+            Labels { session: text("s"), server: text("n"), owner: text("o"), birth: text("b") };
         let expected = "--root /r --log-level=info container run --label=dev.lariat.session=s \
-                        --label=dev.lariat.server=n --label=dev.lariat.owner=o -i bb run";
+                        --label=dev.lariat.server=n --label=dev.lariat.owner=o --label=dev.lariat.birth=b -i bb run";
         assert_eq!(run.labelled(&args, &labels), words(expected));
         let asked = ["podman", "--root", "/r", "--log-level=info"];
         assert_eq!(run.podman.words, asked.map(|w| w.as_bytes().to_vec()));

@@ -299,7 +299,7 @@ impl Exchange {
         if bodiless {
             body.extend(b"{}");
         }
-        match label::inject(&body, what, &self.shared.service.labels) {
+        match label::inject(&body, what, &self.shared.labels()) {
             Ok(body) => {
                 let mut whole = head::with_length(head, request, body.len());
                 if bodiless {

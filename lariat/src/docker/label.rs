@@ -16,6 +16,9 @@ pub const SESSION: &str = "dev.lariat.session";
 pub const SERVER: &str = "dev.lariat.server";
 /// Who looks after the session.
 pub const OWNER: &str = "dev.lariat.owner";
+/// Another value for each create. An image made of a container carries the container's labels, this
+/// one too: what is started from that image past us has the image's value, and is not ours.
+pub const BIRTH: &str = "dev.lariat.birth";
 /// The user wants it to stay.
 pub const KEEP: &str = "dev.lariat.keep";
 /// Before the name of an outer session, on what an inner session owns.
@@ -30,6 +33,16 @@ pub struct Labels {
     pub server: String,
     /// Goes under [`OWNER`].
     pub owner: String,
+    /// Goes under [`BIRTH`].
+    pub birth: String,
+}
+
+impl Labels {
+    /// All of them, by key.
+    pub fn all(&self) -> [(&'static str, &str); 4] {
+        let Labels { session, server, owner, birth } = self;
+        [(SESSION, session), (SERVER, server), (OWNER, owner), (BIRTH, birth)]
+    }
 }
 
 /// What a request creates.
@@ -198,9 +211,9 @@ pub fn inject(body: &[u8], what: Creates, labels: &Labels) -> Result<Vec<u8>, Un
         Some(other) if other != labels.session => {
             format!("{}:\"true\"", quoted(&format!("{WITHIN}{}", labels.session)))
         }
-        _ => [(SESSION, &labels.session), (SERVER, &labels.server), (OWNER, &labels.owner)]
-            .map(|(key, value)| format!("{}:{}", quoted(key), quoted(value)))
-            .join(","),
+        _ => {
+            labels.all().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).join(",")
+        }
     };
 
     let end = text.trim_end_matches(blank).len() - 1;
@@ -261,7 +274,7 @@ impl<'b> Field<'b> {
             } else if value.get().starts_with('{') {
                 let labels = Members::read(value.get())?;
                 for (key, value) in &labels.0 {
-                    if [SESSION, SERVER, OWNER].contains(&key.as_str()) {
+                    if [SESSION, SERVER, OWNER, BIRTH].contains(&key.as_str()) {
                         let text = serde_json::from_str(value.get())
                             .map_err(|_| Unlabelled::LabelNotText)?;
                         if key == SESSION {

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, Notify};
@@ -55,6 +55,7 @@ pub(super) struct Shared {
     /// Creates that the engine has not answered.
     under_way: Cell<usize>,
     settled: Notify,
+    births: Cell<u64>,
 }
 
 /// A create that was let through.
@@ -81,6 +82,14 @@ pub(super) enum Refused {
 }
 
 impl Shared {
+    /// The labels for one more create.
+    pub(super) fn labels(&self) -> Labels {
+        let number = self.births.replace(self.births.get() + 1);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let birth = format!("{:x}-{number}", since.as_nanos());
+        Labels { birth, ..self.service.labels.clone() }
+    }
+
     /// Lets a create through, if it is not one container too many.
     pub(super) async fn admit(self: &Rc<Self>, container: bool) -> Result<Admitted, Refused> {
         if container {
@@ -122,6 +131,7 @@ pub fn serve(listener: StdListener, lifeline: OwnedFd, service: Service) -> io::
             admission: Mutex::new(()),
             under_way: Cell::new(0),
             settled: Notify::new(),
+            births: Cell::new(0),
         });
         accept(listener, lifeline, &shared).await;
         Ok(())

@@ -7,7 +7,7 @@
 use super::client::{Client, Kind, Thing};
 use super::endpoint::Endpoint;
 use super::tally::Expect;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -86,6 +86,7 @@ pub fn sweep(endpoint: &Endpoint, session: &str, expect: Expect) -> Swept {
                 session,
                 until: Instant::now() + LONGEST,
                 seen: HashSet::new(),
+                images: HashMap::new(),
             };
             runtime.block_on(sweep.run(expect))
         }
@@ -108,6 +109,8 @@ struct Sweep<'a> {
     session: &'a str,
     until: Instant,
     seen: HashSet<String>,
+    /// By image, the birth that its labels name.
+    images: HashMap<String, Option<String>>,
 }
 
 impl Sweep<'_> {
@@ -140,6 +143,7 @@ impl Sweep<'_> {
         let mut quiet_since = Instant::now();
         loop {
             let listed = self.client.of_session(Kind::Container, self.session).await?;
+            let listed = self.born_here(listed).await?;
             let (kept, ours): (Vec<Thing>, Vec<Thing>) =
                 listed.into_iter().partition(Thing::is_kept);
             if !ours.is_empty() {
@@ -176,6 +180,22 @@ impl Sweep<'_> {
                 }
             }
         }
+    }
+
+    /// Without those that have our labels from their image, and were started by somebody else.
+    async fn born_here(&mut self, listed: Vec<Thing>) -> io::Result<Vec<Thing>> {
+        let mut ours = Vec::new();
+        for thing in listed {
+            if !self.images.contains_key(&thing.image) {
+                let birth = self.client.birth_in_image(&thing.image).await?;
+                self.images.insert(thing.image.clone(), birth);
+            }
+            let inherited = self.images.get(&thing.image).and_then(Option::as_deref);
+            if inherited.is_none() || inherited != thing.birth() {
+                ours.push(thing);
+            }
+        }
+        Ok(ours)
     }
 
     /// Removes networks or volumes. What a container just left may be busy for a moment.

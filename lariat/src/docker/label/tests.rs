@@ -5,12 +5,16 @@ use crate::docker::dice::Dice;
 use std::collections::BTreeMap;
 
 fn labels() -> Labels {
-    Labels { session: "s1".into(), server: "git".into(), owner: "host-7".into() }
+    Labels {
+        session: "s1".into(),
+        server: "git".into(),
+        owner: "host-7".into(),
+        birth: "b1".into(),
+    }
 }
 
 /// Our three labels as they are put in.
-const OURS: &str =
-    r#""dev.lariat.session":"s1","dev.lariat.server":"git","dev.lariat.owner":"host-7""#;
+const OURS: &str = r#""dev.lariat.session":"s1","dev.lariat.server":"git","dev.lariat.owner":"host-7","dev.lariat.birth":"b1""#;
 const WITHIN_US: &str = r#""dev.lariat.within.s1":"true""#;
 
 fn injected(body: &str) -> Result<String, Unlabelled> {
@@ -338,8 +342,7 @@ fn mutated_bodies_are_labelled_or_refused() {
             expected.insert(format!("{WITHIN}s1"), "\"true\"".into());
             kept += 1;
         } else {
-            let Labels { session, server, owner } = labels();
-            for (key, value) in [(SESSION, session), (SERVER, server), (OWNER, owner)] {
+            for (key, value) in labels().all() {
                 expected.insert(key.into(), quoted(&value));
             }
         }
