@@ -8,10 +8,22 @@
 #![expect(clippy::print_stderr, reason = "a test runner says what it skips")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "containers/absent.rs"]
+mod absent;
+#[path = "containers/abuse.rs"]
+mod abuse;
+#[path = "containers/choices.rs"]
+mod choices;
+#[path = "containers/down.rs"]
+mod down;
+#[path = "containers/ends.rs"]
+mod ends;
 #[path = "engine/engine.rs"]
 mod engine;
 #[path = "engine/eyes.rs"]
 mod eyes;
+#[path = "containers/kinds.rs"]
+mod kinds;
 #[path = "engine/machine.rs"]
 mod machine;
 #[path = "host/place.rs"]
@@ -20,11 +32,15 @@ mod place;
 mod report;
 #[path = "engine/room.rs"]
 mod room;
+#[path = "containers/same.rs"]
+mod same;
 #[path = "engine/session.rs"]
 mod session;
 
+use ends::Death;
 use engine::Kind;
 use libtest_mimic::{Arguments, Trial};
+use machine::on_path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -42,16 +58,52 @@ fn trials() -> Vec<Trial> {
     for kind in Kind::ALL {
         let name = format!("{kind:?}").to_lowercase();
         let missing = kind.missing().or_else(|| report::missing_bare(kind));
-        trials.push(trial(format!("bare::{name}"), &missing, move || report::bare(kind)));
+        trials.push(trial(format!("bare::{name}"), missing, move || report::bare(kind)));
         let missing = kind.missing().or_else(report::missing);
-        trials.push(trial(format!("report::{name}"), &missing, move || report::report(kind)));
+        trials.push(trial(format!("report::{name}"), missing, move || report::report(kind)));
     }
+    let missing = || Kind::Docker.missing();
+    let mut docker = |name: &str, play: fn()| trials.push(trial(name.into(), missing(), play));
+    docker("kinds::eof", || kinds::kinds(Death::Eof));
+    docker("kinds::sigkill-wrapper", || kinds::kinds(Death::Wrapper));
+    docker("kinds::sigkill-both", || kinds::kinds(Death::Both));
+    docker("kinds::docker-run-as-the-server", kinds::direct);
+    docker("kinds::born-late", kinds::born_late);
+    docker("choices::kept", choices::kept);
+    docker("choices::limit", choices::limit);
+    docker("choices::many", choices::many);
+    docker("choices::found", choices::found);
+    docker("absent::no-engine", absent::no_engine);
+    docker("absent::never-used", absent::never_used);
+    docker("absent::dead-engine", absent::dead_engine);
+    docker("down::at-the-end", || down::at_the_end(Death::Eof));
+    docker("down::at-the-end-of-a-killed-wrapper", || down::at_the_end(Death::Wrapper));
+    docker("down::in-the-middle", down::in_the_middle);
+    docker("abuse::bodies", abuse::bodies);
+    docker("abuse::labels", abuse::labels);
+    docker("abuse::spellings", abuse::spellings);
+    docker("abuse::large-body", abuse::large_body);
+    docker("abuse::heads", abuse::heads);
+    docker("abuse::slow-clients", abuse::slow_clients);
+    docker("abuse::vanishing-clients", abuse::vanishing);
+    docker("abuse::ten-thousand-connections", abuse::connections);
+    for (name, script) in same::SCRIPTS {
+        trials.push(trial(format!("same::{name}"), missing(), move || same::script(script)));
+    }
+    let python = on_path("python3").is_empty().then(|| "python3 is not installed".into());
+    trials.push(trial("same::terminal".into(), missing().or(python), same::terminal));
+    let compose = missing().or_else(same::missing_compose);
+    trials.push(trial("same::compose".into(), compose, same::compose));
+    let buildkit = missing().map_or_else(same::with_buildkit, Err);
+    let none = buildkit.as_ref().err().cloned();
+    let play = move || same::buildkit(&buildkit.expect("not skipped"));
+    trials.push(trial("same::buildkit".into(), none, play));
     trials
 }
 
 /// A test, or the word that it is skipped and why.
-fn trial(name: String, missing: &Option<String>, play: impl FnOnce() + Send + 'static) -> Trial {
-    if let Some(reason) = missing {
+fn trial(name: String, missing: Option<String>, play: impl FnOnce() + Send + 'static) -> Trial {
+    if let Some(reason) = &missing {
         eprintln!("skipped containers::{name}: {reason}");
     }
     let play = move || {

@@ -1,22 +1,24 @@
 //! The report, as written: a host starts servers by `npm exec`, each server starts containers, the
 //! sessions end in whatever way, npm is gone, and so must be the containers.
 
+use crate::ends::{Death, assert_ended};
 use crate::engine::{Engine, Kind};
 use crate::eyes::Bystanders;
-use crate::machine::{on_path, output, run};
+use crate::machine::on_path;
 use crate::session::{Session, Start, strike};
 use crate::{PATIENCE, PROMISE};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
-use std::sync::LazyLock;
 use std::thread;
 use trials::until;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engine/npm-server");
 const SERVER: &str = "report";
 const BYSTANDERS: usize = 20;
+/// Two containers, two networks and two volumes.
+const MADE: usize = 6;
 
 /// Why the report cannot be played.
 pub(crate) fn missing() -> Option<String> {
@@ -26,43 +28,19 @@ pub(crate) fn missing() -> Option<String> {
 
 /// Why it cannot be played without Lariat: by itself the server speaks only to a socket.
 pub(crate) fn missing_bare(kind: Kind) -> Option<String> {
-    let silent = kind == Kind::Far && PYTHON.is_none();
+    let silent = kind == Kind::Far && python().is_none();
     missing().or_else(|| silent.then(|| "no Python with Docker's SDK (see ./test)".into()))
 }
 
 /// A Python with Docker's SDK, where `./test` has put it. Without it the server speaks the API
 /// itself.
-static PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+fn python() -> Option<PathBuf> {
     #[expect(clippy::disallowed_methods, reason = "how ./test tells where the packages are")]
-    let python = PathBuf::from(std::env::var_os("LARIAT_CLIENTS")?).join("py/bin/python");
-    let knows = python.exists()
-        && output(Command::new(&python).args(["-c", "import docker"])).status.success();
-    knows.then_some(python)
-});
-
-/// How a session ends.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Death {
-    Eof,
-    Term,
-    Wrapper,
-    Guardian,
-    Both,
-    Command,
-    Host,
-    Leaves,
+    let home = PathBuf::from(std::env::var_os("LARIAT_CLIENTS")?).join("py");
+    let mut versions = fs::read_dir(home.join("lib")).ok()?.flatten();
+    let knows = versions.any(|version| version.path().join("site-packages/docker").is_dir());
+    knows.then(|| home.join("bin/python"))
 }
-
-const DEATHS: [Death; 8] = [
-    Death::Eof,
-    Death::Term,
-    Death::Wrapper,
-    Death::Guardian,
-    Death::Both,
-    Death::Command,
-    Death::Host,
-    Death::Leaves,
-];
 
 /// Eight sessions at once, each ended by another death; twenty bystanders.
 pub(crate) fn report(kind: Kind) {
@@ -75,7 +53,7 @@ pub(crate) fn report(kind: Kind) {
         up(&start, death == Death::Command)
     };
     let sessions: Vec<Session> = thread::scope(|scope| {
-        let starts = DEATHS.map(|death| scope.spawn(move || start(death)));
+        let starts = Death::ALL.map(|death| scope.spawn(move || start(death)));
         let sessions: Vec<_> = starts.into_iter().map(|start| start.join()).collect();
         sessions.into_iter().map(|session| session.expect("all are up")).collect()
     });
@@ -89,14 +67,15 @@ pub(crate) fn report(kind: Kind) {
         }
     }
     let failed: Vec<Death> = thread::scope(|scope| {
-        let ends = DEATHS.into_iter().zip(sessions).map(|(death, session)| {
+        let ends = Death::ALL.into_iter().zip(sessions).map(|(death, session)| {
             let engine = &engine;
-            (death, scope.spawn(move || end(engine, session, death)))
+            let thread = thread::Builder::new().name(format!("{death:?}"));
+            (death, thread.spawn_scoped(scope, move || end(engine, session, death)).unwrap())
         });
         let ends: Vec<_> = ends.collect();
         ends.into_iter().filter_map(|(death, end)| end.join().is_err().then_some(death)).collect()
     });
-    assert!(failed.is_empty(), "something was left after {failed:?} (above)");
+    assert!(failed.is_empty(), "failed, see above: {failed:?}");
     bystanders.assert_untouched(&engine);
     assert_eq!(engine.volumes().len(), volumes, "volumes without a name are left");
 }
@@ -108,19 +87,18 @@ pub(crate) fn bare(kind: Kind) {
     strike(session.first(), Signal::KILL);
     session.hang_up();
     session.assert_tree_gone(PATIENCE);
-    let gone = until(PROMISE, || engine.marked("trial", Some(&session.token)).is_empty());
-    assert!(!gone, "containers ended by themselves");
-    assert_eq!(engine.marked("trial", Some(&session.token)).len(), 6);
+    let left = || engine.marked("trial", Some(&session.token)).len();
+    assert!(!until(PROMISE, || left() < MADE), "containers ended by themselves");
 }
 
-/// A server that answers, with two containers, two networks and two volumes.
+/// A server that answers, with all that it makes.
 fn up(start: &Start<'_>, attached: bool) -> Session {
     // The place that the session stands in has the cache: sessions share nothing.
     let words = ["npm", "exec", "--yes", "--offline", "--cache", "npm-cache", "--", FOLDER];
     let mut server: Vec<String> = words.iter().map(ToString::to_string).collect();
     server.push(start.token.clone());
     server.extend(attached.then(|| "--attached".to_owned()));
-    if let Some(python) = &*PYTHON {
+    if let Some(python) = python() {
         server.extend(["--python".into(), python.display().to_string()]);
     }
     let mut session = start.server(&server);
@@ -133,16 +111,15 @@ fn up(start: &Start<'_>, attached: bool) -> Session {
     assert!(answer["result"].is_object(), "{answer}\non stderr: {}", session.stderr());
     let all = start.engine.marked("trial", Some(&start.token));
     let running = all.iter().filter(|one| one.ends_with("(running)")).count();
-    assert_eq!((all.len(), running), (6, 2), "{all:?}");
+    assert_eq!((all.len(), running), (MADE, 2), "{all:?}");
     session
 }
 
 /// All that the session made carries its labels, the same everywhere. Gives the session's id.
 fn assert_labelled(engine: &Engine, session: &Session) -> String {
-    let of = |label| engine.marked(label, None);
     let ours = engine.marked("trial", Some(&session.token));
     for label in ["dev.lariat.session", "dev.lariat.server", "dev.lariat.owner"] {
-        let labelled = of(label);
+        let labelled = engine.marked(label, None);
         let without: Vec<_> = ours.iter().filter(|one| !labelled.contains(one)).collect();
         assert!(without.is_empty(), "without {label}: {without:?}");
     }
@@ -152,40 +129,8 @@ fn assert_labelled(engine: &Engine, session: &Session) -> String {
     id
 }
 
-/// Ends the session and looks at what is left of it.
 fn end(engine: &Engine, mut session: Session, death: Death) {
-    match death {
-        Death::Eof => session.hang_up(),
-        Death::Term => strike(session.wrapper(), Signal::TERM),
-        Death::Wrapper => strike(session.wrapper(), Signal::KILL),
-        Death::Guardian => strike(session.guardian(), Signal::KILL),
-        Death::Both => {
-            let (wrapper, guardian) = (session.wrapper(), session.guardian());
-            strike(guardian, Signal::STOP);
-            strike(wrapper, Signal::KILL);
-            strike(guardian, Signal::KILL);
-            run(&mut session.another(engine, &[]));
-        }
-        Death::Command => {
-            let tree = session.tree();
-            let docker: Vec<_> = tree.iter().filter(|one| one.name == "docker").collect();
-            assert_eq!(docker.len(), 1, "{tree:?}");
-            strike(docker[0].process, Signal::KILL);
-            session.hang_up();
-        }
-        Death::Host => strike(session.first(), Signal::KILL),
-        Death::Leaves => session.say(&json!({"method": "notifications/leave"}).to_string()),
-    }
-    session.assert_tree_gone(PATIENCE);
-    let left = || engine.marked("trial", Some(&session.token));
-    assert!(
-        until(PROMISE, || left().is_empty()),
-        "{death:?}: left {PROMISE:?} later: {:?}",
-        left()
-    );
-    let receipt = session.await_receipt();
-    let tally = json!({"seen": 2, "removed": 2});
-    assert_eq!(receipt["containers"], tally, "{death:?}: {receipt}");
-    assert_eq!(receipt["survivors"], json!([]), "{death:?}");
-    session.assert_nobody();
+    death.strike(engine, &mut session);
+    let receipt = assert_ended(engine, &session);
+    assert_eq!(receipt["containers"], json!({"seen": 2, "removed": 2}), "{receipt}");
 }

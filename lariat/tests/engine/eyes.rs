@@ -42,7 +42,6 @@ pub(crate) fn split(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
 /// A container as the engine lists it.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
-    pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) state: String,
     pub(crate) labels: BTreeMap<String, String>,
@@ -62,7 +61,6 @@ impl Engine {
         let listed = self.ask("GET", "/containers/json?all=1", None);
         let listed = listed.as_array().into_iter().flatten();
         let container = |one: &Value| Container {
-            id: text(&one["Id"]),
             name: text(&one["Names"][0]).trim_start_matches('/').to_owned(),
             state: text(&one["State"]),
             labels: labels(one),

@@ -23,7 +23,7 @@ pub(crate) fn on_path(program: &str) -> Vec<PathBuf> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the engines are found where the user has them")]
-fn search_path() -> std::ffi::OsString {
+pub(crate) fn search_path() -> std::ffi::OsString {
     std::env::var_os("PATH").unwrap_or_default()
 }
 
@@ -31,7 +31,7 @@ fn search_path() -> std::ffi::OsString {
 #[track_caller]
 pub(crate) fn output(command: &mut Command) -> Output {
     let streams = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = streams.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let child = streams.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let pid = rustix::process::Pid::from_child(&child);
     let reader = thread::spawn(move || child.wait_with_output().unwrap());
     if !until(PATIENCE, || reader.is_finished()) {

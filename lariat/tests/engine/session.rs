@@ -3,6 +3,7 @@
 
 use crate::PATIENCE;
 use crate::engine::Engine;
+use crate::machine::on_path;
 use crate::place::Place;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -46,6 +47,8 @@ pub(crate) struct Start<'a> {
     pub(crate) options: Option<Vec<String>>,
     /// Whether a shell stands between us and what we start, to be killed as the host.
     pub(crate) hosted: bool,
+    /// What it finds in place of `/run`, where engines have their sockets.
+    pub(crate) run: Option<PathBuf>,
     pub(crate) env: Vec<(String, Option<String>)>,
 }
 
@@ -55,7 +58,7 @@ impl<'a> Start<'a> {
     }
 
     pub(crate) fn bare(engine: &'a Engine) -> Start<'a> {
-        Start { engine, token: token(), options: None, hosted: false, env: vec![] }
+        Start { engine, token: token(), options: None, hosted: false, run: None, env: vec![] }
     }
 
     pub(crate) fn options(mut self, options: &[&str]) -> Start<'a> {
@@ -91,6 +94,14 @@ impl<'a> Start<'a> {
             host.current_dir(place.path(""));
             command = host;
         }
+        if let Some(dir) = &self.run {
+            let mut apart = Command::new(&on_path("unshare")[0]);
+            let script = "\"$0\" --bind \"$1\" /run && shift && exec \"$@\"";
+            apart.args(["--mount", "sh", "-c", script]).arg(&on_path("mount")[0]).arg(dir);
+            apart.arg(command.get_program()).args(command.get_args());
+            apart.current_dir(place.path(""));
+            command = apart;
+        }
         command.env(TOKEN, &self.token);
         for (name, value) in &self.env {
             match value {
@@ -106,7 +117,7 @@ impl<'a> Start<'a> {
         let place = Place::new();
         let mut command = self.command(&place, server);
         let errors = fs::File::create(place.path("stderr")).unwrap();
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut child = child.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Session { token: self.token.clone(), place, child, stdout }
@@ -194,9 +205,9 @@ impl Session {
     }
 
     /// Another command of Lariat's with the same books.
-    pub(crate) fn another(&self, engine: &Engine, options: &[&str]) -> Command {
+    pub(crate) fn another(&self, engine: &Engine) -> Command {
         let mut command = self.place.lariat("run");
-        command.args(options).args(["--", "true"]);
+        command.args(["--", "true"]);
         engine.client(&command)
     }
 

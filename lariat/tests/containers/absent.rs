@@ -1,0 +1,82 @@
+//! Sessions without containers: no engine on the machine, or one that nobody speaks to.
+
+use crate::PATIENCE;
+use crate::choices::socket_of;
+use crate::ends::{Death, assert_ended};
+use crate::engine::{Engine, Kind};
+use crate::session::Start;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+/// How much longer than with an engine a session without one may take, from start to end.
+const NOTHING: Duration = Duration::from_millis(50);
+
+/// No engine: the server is told of none, and nothing takes longer.
+pub(crate) fn no_engine() {
+    let engine = Engine::start(Kind::Docker);
+    let empty = engine.path("empty");
+    fs::create_dir(&empty).unwrap();
+    // Programs enough for the server, and no docker among them.
+    let bin = engine.path("image/bin").display().to_string();
+    let start = || {
+        let start = Start::lariat(&engine).env("DOCKER_HOST", None).env("XDG_RUNTIME_DIR", None);
+        let mut start = start.env("PATH", Some(&bin));
+        start.run = Some(empty.clone());
+        start
+    };
+    let mut session = start().script("echo \"host: $DOCKER_HOST\"; exec cat");
+    session.expect("host:");
+    assert!(session.proxy().is_none());
+    session.hang_up();
+    assert_eq!(session.code(), Some(0));
+    let receipt = session.await_receipt();
+    assert_eq!(receipt["reason"], "stdin-closed", "{receipt}");
+    session.assert_nobody();
+    let without = median(|| to_the_end(&start()));
+    let with = median(|| to_the_end(&Start::lariat(&engine)));
+    assert!(without < with + NOTHING, "{without:?} without an engine, {with:?} with one");
+}
+
+/// An engine that is never spoken to: a socket for this user alone, and no process.
+pub(crate) fn never_used() {
+    let engine = Engine::start(Kind::Docker);
+    let mut session = Start::lariat(&engine).script("echo \"$DOCKER_HOST\"; exec cat");
+    let socket = socket_of(&mut session);
+    let meta = fs::metadata(&socket).unwrap();
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600, "{}", socket.display());
+    session.say("hello");
+    session.expect("hello");
+    assert!(session.proxy().is_none(), "a proxy without a client");
+    Death::Eof.strike(&engine, &mut session);
+    assert_ended(&engine, &session);
+    assert!(!socket.exists(), "the socket is left");
+}
+
+/// An engine that is dead from the start: an error at once, as without Lariat, and no longer end.
+pub(crate) fn dead_engine() {
+    let engine = Engine::start(Kind::Docker);
+    let nowhere = format!("unix://{}", engine.path("nowhere.sock").display());
+    let start = Start::lariat(&engine).env("DOCKER_HOST", Some(&nowhere));
+    let began = Instant::now();
+    let mut session = start.script("docker ps >&2 2>&1 && echo fine || echo failed; exec cat");
+    session.expect("failed");
+    session.hang_up();
+    assert_eq!(session.code(), Some(0), "{}", session.stderr());
+    assert!(began.elapsed() < PATIENCE / 6, "{:?}", began.elapsed());
+    session.assert_nobody();
+}
+
+/// How long a session takes that has nothing to do.
+fn to_the_end(start: &Start<'_>) -> Duration {
+    let began = Instant::now();
+    let mut session = start.script("true");
+    assert_eq!(session.code(), Some(0), "{}", session.stderr());
+    began.elapsed()
+}
+
+fn median(mut measure: impl FnMut() -> Duration) -> Duration {
+    let mut all: Vec<Duration> = (0..15).map(|_| measure()).collect();
+    all.sort();
+    all[all.len() / 2]
+}
