@@ -64,6 +64,7 @@ fn trials() -> Vec<Trial> {
     }
     let missing = || Kind::Docker.missing();
     let mut docker = |name: &str, play: fn()| trials.push(trial(name.into(), missing(), play));
+    docker("report::at-once", || report::at_once(Kind::Docker));
     docker("kinds::eof", || kinds::kinds(Death::Eof));
     docker("kinds::sigkill-wrapper", || kinds::kinds(Death::Wrapper));
     docker("kinds::sigkill-both", || kinds::kinds(Death::Both));

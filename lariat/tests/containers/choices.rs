@@ -1,20 +1,18 @@
 //! What a user can choose: what is kept, how many there may be, which engine is meant.
 
-use crate::ends::{Death, assert_ended, assert_ended_within, together};
+use crate::PATIENCE;
+use crate::ends::{Death, PACE, assert_ended, assert_ended_within, time_for, together};
 use crate::engine::{Engine, Kind};
 use crate::eyes::{Bystanders, DEAF, ask};
 use crate::kinds::shell;
-use crate::machine::run;
+use crate::machine::{at_times, run};
 use crate::session::{Session, Start};
-use crate::{PATIENCE, PROMISE};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
-use trials::until;
 
 /// Where a server that prints `$DOCKER_HOST` first finds its engine.
 #[track_caller]
@@ -67,7 +65,7 @@ pub(crate) fn kept() {
                 let token = session.token.clone();
                 running(format!("kept-{token}"));
                 let gone = |name: &str| engine.container(&format!("{name}-{token}")).is_none();
-                assert!(until(PATIENCE, || gone("lost")));
+                assert!(at_times(PACE, PATIENCE, || gone("lost")));
                 assert!(engine.volumes().contains_key(&format!("kept-vol-{token}")));
                 assert!(!engine.volumes().contains_key(&format!("lost-vol-{token}")));
                 assert!(engine.networks().contains_key(&format!("kept-net-{token}")));
@@ -172,11 +170,6 @@ pub(crate) fn many() {
     let tally = json!({"seen": MANY, "removed": MANY});
     assert_eq!(receipt["containers"], tally, "{receipt}");
     bystanders.assert_untouched(&engine);
-}
-
-/// The engine alone needs this much for so many, on two busy cores.
-fn time_for(many: usize) -> Duration {
-    PROMISE + Duration::from_millis(250) * many as u32
 }
 
 /// The engine is the one that the docker command would have spoken to.

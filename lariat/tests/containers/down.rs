@@ -2,14 +2,13 @@
 
 use crate::PATIENCE;
 use crate::PROMISE;
-use crate::ends::{Death, assert_ended};
+use crate::ends::{Death, PACE, assert_ended};
 use crate::engine::{Engine, Kind};
 use crate::eyes::Bystanders;
 use crate::kinds::shell;
-use crate::machine::output;
+use crate::machine::{at_times, output};
 use crate::session::{Session, Start};
 use serde_json::Value;
-use trials::until;
 
 /// A server with one container, ready to be ended.
 fn up(engine: &Engine) -> Session {
@@ -41,7 +40,11 @@ pub(crate) fn at_the_end(death: Death) {
     let ended = session.events().len();
     let next = output(&mut session.another(&engine));
     assert!(next.status.success(), "{next:?}");
-    assert!(until(PROMISE, || left().is_empty()), "left by the next command: {:?}", left());
+    assert!(
+        at_times(PACE, PROMISE, || left().is_empty()),
+        "left by the next command: {:?}",
+        left()
+    );
     let id = &receipt["session"];
     let later: Vec<Value> = session.events().split_off(ended);
     let told =

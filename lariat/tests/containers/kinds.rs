@@ -1,12 +1,11 @@
 //! Containers of every kind that the docker command can make, and the command itself as the server.
 
-use crate::PROMISE;
-use crate::ends::{Death, assert_ended, assert_ended_within, together};
+use crate::ends::{Death, PACE, assert_ended, assert_ended_within, time_for, together};
 use crate::engine::{Engine, Kind};
 use crate::eyes::{Bystanders, DEAF};
+use crate::machine::at_times;
 use crate::session::{Session, Start};
-use std::time::Duration;
-use trials::until;
+use crate::{PATIENCE, PROMISE};
 
 /// A shell function for servers: `box HOW… -- more options` makes a deaf container of the trial.
 pub(crate) fn shell(script: &str) -> String {
@@ -52,8 +51,7 @@ pub(crate) fn kinds(death: Death) {
     session.expect("up");
     assert_eq!(engine.containers_with("trial", Some(&session.token)).len(), KINDS.len());
     death.strike(&engine, &mut session);
-    let many = PROMISE + Duration::from_millis(250) * KINDS.len() as u32;
-    let receipt = assert_ended_within(many, &engine, &session);
+    let receipt = assert_ended_within(time_for(KINDS.len()), &engine, &session);
     assert_eq!(receipt["containers"]["seen"], KINDS.len(), "{receipt}");
     bystanders.assert_untouched(&engine);
     // The one with a name was not created as a volume but by a container, so it has no label: it
@@ -115,7 +113,7 @@ pub(crate) fn born_late() {
     let engine = Engine::start(Kind::Docker);
     let stays_empty = |session: &Session| {
         let left = || engine.marked("trial", Some(&session.token));
-        assert!(!until(PROMISE / 2, || !left().is_empty()), "came later: {:?}", left());
+        assert!(!at_times(PACE, PROMISE / 2, || !left().is_empty()), "came later: {:?}", left());
     };
     together(vec![
         (
@@ -139,7 +137,7 @@ pub(crate) fn born_late() {
                 let mut session = Start::lariat(&engine).script(&shell(script));
                 session.expect("up");
                 let some = || !engine.marked("trial", Some(&session.token)).is_empty();
-                assert!(until(crate::PATIENCE, some), "{}", session.stderr());
+                assert!(at_times(PACE, PATIENCE, some), "{}", session.stderr());
                 Death::Wrapper.strike(&engine, &mut session);
                 assert_ended(&engine, &session);
                 stays_empty(&session);

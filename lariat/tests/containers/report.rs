@@ -1,10 +1,10 @@
 //! The report, as written: a host starts servers by `npm exec`, each server starts containers, the
 //! sessions end in whatever way, npm is gone, and so must be the containers.
 
-use crate::ends::{Death, assert_ended};
+use crate::ends::{Death, PACE, assert_ended_within, time_for};
 use crate::engine::{Engine, Kind};
 use crate::eyes::Bystanders;
-use crate::machine::on_path;
+use crate::machine::{at_times, on_path};
 use crate::session::{Session, Start, strike};
 use crate::{PATIENCE, PROMISE};
 use rustix::process::Signal;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
 use std::thread;
-use trials::until;
+use std::time::Duration;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engine/npm-server");
 const SERVER: &str = "report";
@@ -42,8 +42,46 @@ fn python() -> Option<PathBuf> {
     knows.then(|| home.join("bin/python"))
 }
 
-/// Eight sessions at once, each ended by another death; twenty bystanders.
+/// Eight sessions at once, ended one by one, each by another death. Neither the twenty bystanders
+/// nor the sessions that are still there lose anything.
 pub(crate) fn report(kind: Kind) {
+    play(kind, |engine, mut sessions| {
+        let mut failed = Vec::new();
+        while let Some((death, session)) = sessions.pop() {
+            let ended = thread::scope(|scope| {
+                let name = format!("{death:?}");
+                let end = move || end(engine, session, death, PROMISE);
+                thread::Builder::new().name(name).spawn_scoped(scope, end).unwrap().join()
+            });
+            failed.extend(ended.is_err().then_some(death));
+            for (other, session) in &sessions {
+                let left = engine.marked("trial", Some(&session.token));
+                assert_eq!(left.len(), MADE, "{other:?} has lost something to {death:?}: {left:?}");
+            }
+        }
+        failed
+    });
+}
+
+/// The same, all ended at once: sixteen containers are some work for the engine alone.
+pub(crate) fn at_once(kind: Kind) {
+    play(kind, |engine, sessions| {
+        let many = time_for(2 * sessions.len());
+        thread::scope(|scope| {
+            let ends = sessions.into_iter().map(|(death, session)| {
+                let thread = thread::Builder::new().name(format!("{death:?}"));
+                let end = move || end(engine, session, death, many);
+                (death, thread.spawn_scoped(scope, end).unwrap())
+            });
+            let ends: Vec<_> = ends.collect();
+            let ends = ends.into_iter().map(|(death, end)| (death, end.join()));
+            ends.filter_map(|(death, end)| end.is_err().then_some(death)).collect()
+        })
+    });
+}
+
+/// Sets the stage, lets `ends` end the sessions, which gives those that failed, and looks around.
+fn play(kind: Kind, ends: impl FnOnce(&Engine, Vec<(Death, Session)>) -> Vec<Death>) {
     let engine = Engine::start(kind);
     let mut bystanders = Bystanders::start(&engine, BYSTANDERS, SERVER);
     let volumes = engine.volumes().len();
@@ -57,24 +95,13 @@ pub(crate) fn report(kind: Kind) {
         let sessions: Vec<_> = starts.into_iter().map(|start| start.join()).collect();
         sessions.into_iter().map(|session| session.expect("all are up")).collect()
     });
-    for session in &sessions {
-        let id = assert_labelled(&engine, session);
-        // Whoever compares less than the whole word takes these for the session's.
-        let near = [format!("{id}0"), id[..id.len() - 1].to_owned()];
-        for (number, id) in near.into_iter().enumerate() {
-            let name = format!("near-{number}-{}", session.token);
-            bystanders.join(&engine, &name, &json!({"dev.lariat.session": id}));
-        }
+    let ids: Vec<String> =
+        sessions.iter().map(|session| assert_labelled(&engine, session)).collect();
+    // Whoever compares less than the whole word takes these for a session's.
+    for (number, id) in [format!("{}0", ids[0]), ids[1][1..].to_owned()].into_iter().enumerate() {
+        bystanders.join(&engine, &format!("near-{number}"), &json!({"dev.lariat.session": id}));
     }
-    let failed: Vec<Death> = thread::scope(|scope| {
-        let ends = Death::ALL.into_iter().zip(sessions).map(|(death, session)| {
-            let engine = &engine;
-            let thread = thread::Builder::new().name(format!("{death:?}"));
-            (death, thread.spawn_scoped(scope, move || end(engine, session, death)).unwrap())
-        });
-        let ends: Vec<_> = ends.collect();
-        ends.into_iter().filter_map(|(death, end)| end.join().is_err().then_some(death)).collect()
-    });
+    let failed = ends(&engine, Death::ALL.into_iter().zip(sessions).collect());
     assert!(failed.is_empty(), "failed, see above: {failed:?}");
     bystanders.assert_untouched(&engine);
     assert_eq!(engine.volumes().len(), volumes, "volumes without a name are left");
@@ -88,7 +115,7 @@ pub(crate) fn bare(kind: Kind) {
     session.hang_up();
     session.assert_tree_gone(PATIENCE);
     let left = || engine.marked("trial", Some(&session.token)).len();
-    assert!(!until(PROMISE, || left() < MADE), "containers ended by themselves");
+    assert!(!at_times(PACE, PROMISE, || left() < MADE), "containers ended by themselves");
 }
 
 /// A server that answers, with all that it makes.
@@ -129,8 +156,8 @@ fn assert_labelled(engine: &Engine, session: &Session) -> String {
     id
 }
 
-fn end(engine: &Engine, mut session: Session, death: Death) {
+fn end(engine: &Engine, mut session: Session, death: Death, promise: Duration) {
     death.strike(engine, &mut session);
-    let receipt = assert_ended(engine, &session);
+    let receipt = assert_ended_within(promise, engine, &session);
     assert_eq!(receipt["containers"], json!({"seen": 2, "removed": 2}), "{receipt}");
 }

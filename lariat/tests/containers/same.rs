@@ -2,15 +2,14 @@
 //! must print the same and end the same.
 
 use crate::PATIENCE;
-use crate::ends::{Death, assert_ended};
+use crate::ends::{Death, PACE, assert_ended};
 use crate::engine::{Engine, Kind};
 use crate::eyes::Bystanders;
-use crate::machine::{on_path, run, search_path};
+use crate::machine::{at_times, on_path, run, search_path};
 use crate::session::Start;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use trials::until;
 
 const PTY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engine/pty.py");
 
@@ -194,7 +193,7 @@ fn both(engine: &Engine, docker: &Path, script: &str) -> String {
         let script = script.replace("$N", &start.token);
         let mut session = start.script(&format!("({script}) >said; echo $? >code"));
         let mut peak = 0;
-        let ended = until(PATIENCE * 2, || {
+        let ended = at_times(PACE, PATIENCE * 2, || {
             peak = peak.max(session.proxy().map_or(0, memory));
             session.has_ended()
         });

@@ -227,7 +227,7 @@ fn podman(dir: &Path) -> Vec<String> {
     let socket = format!("unix://{}", at("docker.sock"));
     let words = [
         ["env", &settings],
-        ["podman", "--storage-driver=vfs"],
+        ["podman", "--storage-driver=overlay"],
         ["--root", &at("data")],
         ["--runroot", &at("exec")],
         ["system", "service"],

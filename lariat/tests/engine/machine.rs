@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 use trials::until;
 
 /// Every program of this name on the path, first one first, each once.
@@ -25,6 +26,24 @@ pub(crate) fn on_path(program: &str) -> Vec<PathBuf> {
 #[expect(clippy::disallowed_methods, reason = "the engines are found where the user has them")]
 pub(crate) fn search_path() -> std::ffi::OsString {
     std::env::var_os("PATH").unwrap_or_default()
+}
+
+/// Waits until the condition holds, as [`until`] does, but looks only so often: who looks at an
+/// engine or at all of `/proc` without a pause keeps them from what is waited for.
+pub(crate) fn at_times(
+    pace: Duration,
+    deadline: Duration,
+    mut condition: impl FnMut() -> bool,
+) -> bool {
+    let mut last: Option<Instant> = None;
+    let held = until(deadline, || {
+        let is_time = last.is_none_or(|last| last.elapsed() >= pace);
+        is_time && {
+            last = Some(Instant::now());
+            condition()
+        }
+    });
+    held || condition()
 }
 
 /// How a command ended and what it printed, as much as it likes. It must end.

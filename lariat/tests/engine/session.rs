@@ -3,7 +3,7 @@
 
 use crate::PATIENCE;
 use crate::engine::Engine;
-use crate::machine::on_path;
+use crate::machine::{at_times, on_path};
 use crate::place::Place;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -263,22 +263,34 @@ impl Session {
     /// within the given time.
     #[track_caller]
     pub(crate) fn assert_tree_gone(&self, within: Duration) {
-        let gone = until(within, || self.tree().is_empty());
+        let gone = until_none(within, || self.tree());
         assert!(gone, "processes are left: {:?}", self.tree());
     }
 
     /// Nobody is left, Lariat's own neither.
     #[track_caller]
     pub(crate) fn assert_nobody(&self) {
-        let gone = until(PATIENCE, || self.members().is_empty());
+        let gone = until_none(PATIENCE, || self.members());
         assert!(gone, "processes are left: {:?}", self.members());
     }
+}
+
+/// Waits until nobody is found. It looks for newcomers when those found before are gone.
+fn until_none(within: Duration, mut look: impl FnMut() -> Vec<Member>) -> bool {
+    let mut known = Vec::new();
+    until(within, || {
+        if known.iter().any(|member: &Member| member.process.is_alive()) {
+            return false;
+        }
+        known = look();
+        known.is_empty()
+    })
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         // After a failed check, and after a bare one: whatever is left of it must not stay.
-        until(PATIENCE, || {
+        at_times(Duration::from_millis(20), PATIENCE, || {
             let left = self.members();
             for member in &left {
                 strike(member.process, Signal::KILL);
