@@ -88,6 +88,7 @@ fn trials() -> Vec<Trial> {
     docker("abuse::slow-clients", abuse::slow_clients);
     docker("abuse::vanishing-clients", abuse::vanishing);
     docker("abuse::ten-thousand-connections", abuse::connections);
+    docker("same::load", same::load);
     for (name, script) in same::SCRIPTS {
         trials.push(trial(format!("same::{name}"), missing(), move || same::script(script)));
     }

@@ -5,9 +5,9 @@ use crate::PATIENCE;
 use crate::choices::{WAITS, deaf_box, socket_of};
 use crate::ends::{Death, assert_ended};
 use crate::engine::{Engine, Kind};
-use crate::eyes::{ask, split};
+use crate::eyes::{Container, ask, split};
 use crate::session::{Session, Start};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -18,6 +18,9 @@ use trials::until;
 
 /// Memory that the proxy may have, whatever it is sent.
 const MEMORY: u64 = 48 << 20;
+
+/// A container in as few words as the engine takes.
+const BOX: &str = r#"{"Image": "bb:latest", "Cmd": ["true"]}"#;
 
 /// A session, its socket, and the engine behind it.
 struct Stage {
@@ -123,10 +126,10 @@ pub(crate) fn bodies() {
         b"\"text\"",
         b"{",
         b"{}}",
-        b"{\"Image\": \"bb:latest\"} {\"Image\": \"bb:latest\"}",
-        b"{\"Image\": \"bb:latest\", \"Labels\": 5}",
-        b"{\"Image\": \"bb:latest\", \"Labels\": [\"a\"]}",
-        b"{\"Image\": \"bb:latest\", \"Labels\": {\"a\": 5}}",
+        b"{\"Image\": \"bb:latest\", \"Cmd\": [\"true\"]} {\"Image\": \"other\"}",
+        b"{\"Image\": \"bb:latest\", \"Cmd\": [\"true\"], \"Labels\": 5}",
+        b"{\"Image\": \"bb:latest\", \"Cmd\": [\"true\"], \"Labels\": [\"a\"]}",
+        b"{\"Image\": \"bb:latest\", \"Cmd\": [\"true\"], \"Labels\": {\"a\": 5}}",
         b"{\"Image\": \"bb:latest\", \"Labels\": {\"a\": \"b\"}, \"Labels\": 5}",
         b"{\"Image\": \"\xff\xfe\"}",
         b"\xef\xbb\xbf{\"Image\": \"bb:latest\"}",
@@ -156,24 +159,29 @@ pub(crate) fn bodies() {
 pub(crate) fn labels() {
     let stage = Stage::new();
     let id = stage.session_id();
+    let forged = r#"{"dev.lariat.session": "forged"}"#;
+    let long_s = format!("\"Label\u{17f}\": {forged}");
+    // Each another way to say which labels there are, some of them only to a lenient reader.
     let forms = [
-        // Each another way to say which labels there are.
-        json!({"Image": "bb:latest"}),
-        json!({"Image": "bb:latest", "Labels": null}),
-        json!({"Image": "bb:latest", "labels": {"own": "lower"}}),
-        json!({"Image": "bb:latest", "Labels": {"own": "value"}, "Surprise": {"x": [1.5e300, null]}}),
-        json!({"Image": "bb:latest", "Labels": {"dev.lariat.session": "forged", "own": "value"}}),
-        json!({"Image": "bb:latest", "labels": {"dev.lariat.session": "forged"}}),
-        json!({"Image": "bb:latest", "LABELS": {"dev.lariat.session": "forged"}}),
+        r#""Labels": null"#,
+        r#""Labels": {}"#,
+        r#""labels": {"own": "value"}"#,
+        r#""Labels": {"own": "value"}, "Surprise": {"x": [1.5e300, null]}"#,
+        r#""Labels": {"dev.lariat.session": "forged", "own": "value"}"#,
+        r#""Labels": {"dev.lariat.session": "forged", "dev.lariat.session": "again"}"#,
+        r#""Labels": {"dev\u002elariat.session": "forged"}"#,
+        r#""Labels": {"a": "1"}, "Labels": {"dev.lariat.session": "forged"}"#,
+        r#""Label\u0073": {"dev.lariat.session": "forged"}"#,
+        r#""labels": {"dev.lariat.session": "forged"}"#,
+        r#""LABELS": {"dev.lariat.session": "forged"}"#,
+        r#""Labels": {"a": "1"}, "lABELS": {"dev.lariat.session": "forged"}"#,
+        // What Go takes for an s.
+        &long_s,
     ];
-    let mut texts: Vec<String> = forms.iter().map(Value::to_string).collect();
-    let twice = [r#""Labels": {"a": "1"}, "Labels": {"dev.lariat.session": "forged"}"#];
-    texts.extend(twice.map(|labels| format!("{{\"Image\": \"bb:latest\", {labels}}}")));
-    texts.push(r#"{"Image": "bb:latest", "Label\u0073": {"dev.lariat.session": "forged"}}"#.into());
-    // What Go takes for the same letter as an ASCII one: a long s.
-    texts.push(
-        "{\"Image\": \"bb:latest\", \"Label\u{17f}\": {\"dev.lariat.session\": \"x\"}}".into(),
-    );
+    let mut texts = vec![BOX.to_owned()];
+    texts.extend(forms.map(|labels| BOX.replace('}', &format!(", {labels}}}"))));
+    texts.extend(forms.map(|labels| BOX.replace('{', &format!("{{{labels}, "))));
+    let mut made = 0;
     for text in &texts {
         let before = stage.engine.containers().len();
         let answer = stage.raw(&create("/v1.41/containers/create", "", text.as_bytes()));
@@ -181,20 +189,29 @@ pub(crate) fn labels() {
         let said = String::from_utf8_lossy(&said);
         let all = stage.engine.containers();
         assert!(code == 201 || (code == 400 && all.len() == before), "{text}: {code} {said}");
-        let foreign: Vec<_> =
-            all.iter().filter(|one| one.labels.get("dev.lariat.session") != Some(&id)).collect();
+        // A session in a session says so, and belongs to both.
+        let within = format!("dev.lariat.within.{id}");
+        let is_ours = |one: &&Container| {
+            let session = one.labels.get("dev.lariat.session");
+            session == Some(&id) || one.labels.contains_key(&within)
+        };
+        let foreign: Vec<_> = all.iter().filter(|one| !is_ours(one)).collect();
         assert!(foreign.is_empty(), "{text}: {foreign:?}");
+        made += usize::from(code == 201);
         if code == 201 && text.contains("\"value\"") {
-            assert!(all.iter().any(|one| one.labels.get("own").is_some_and(|own| own == "value")));
+            let (_, id) = said.split_once("\"Id\":\"").expect("an id");
+            let own = stage.engine.label(&id[..64], "own");
+            assert_eq!(own.as_deref(), Some("value"), "{text}");
         }
     }
+    assert!(made >= texts.len() / 2, "only {made} of {} were taken", texts.len());
     stage.end();
 }
 
 /// Other ways to write the same request. Whatever the engine takes for a create has our label.
 pub(crate) fn spellings() {
     let stage = Stage::new();
-    let body = json!({"Image": "bb:latest"}).to_string();
+    let body = BOX;
     let paths = [
         "/containers/create",
         "/v1.24/containers/create",

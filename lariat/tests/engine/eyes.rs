@@ -97,6 +97,12 @@ impl Engine {
         self.containers().into_iter().find(|one| one.name == name)
     }
 
+    /// A label of one container, by its id.
+    pub(crate) fn label(&self, id: &str, label: &str) -> Option<String> {
+        let one = self.ask("GET", &format!("/containers/{id}/json"), None);
+        one["Config"]["Labels"][label].as_str().map(str::to_owned)
+    }
+
     /// Names and labels of all networks.
     pub(crate) fn networks(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let listed = self.ask("GET", "/networks", None);

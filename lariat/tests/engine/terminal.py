@@ -1,6 +1,6 @@
 """Runs a shell under a terminal of its own, asks for its size, changes it, asks again.
 
-pty.py COMMAND…: prints both sizes and the exit code.
+terminal.py COMMAND…: prints both sizes and the exit code.
 """
 
 import fcntl
