@@ -10,6 +10,7 @@ use super::head::{self, Bad, Body, LONGEST_HEAD, Request};
 use super::label::{self, Creates};
 use super::proxy::{Refused, Said, Shared};
 use super::tally::Tally;
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -187,7 +188,7 @@ impl Exchange {
                 return Ok(After::Close);
             }
             let Some(engine) = engine else { return Ok(After::Close) };
-            return self.pass(&head, &mut request, engine).await;
+            return self.pass(&head, &mut request, engine, &Cell::new(false)).await;
         };
         let Some(labelled) = self.labelled(&head, &mut request, what).await? else {
             return Ok(After::Close);
@@ -221,8 +222,9 @@ impl Exchange {
             }
         };
         request.body = Body::Empty;
-        let answered = self.pass(&labelled, &mut request, engine).await;
-        if answered.is_ok() {
+        let heard = Cell::new(false);
+        let answered = self.pass(&labelled, &mut request, engine, &heard).await;
+        if heard.get() {
             tally.answered();
         }
         drop(admitted);
@@ -318,12 +320,14 @@ impl Exchange {
         }
     }
 
-    /// Sends a request and returns the answer to the client, both as they come.
+    /// Sends a request and returns the answer to the client, both as they come. `heard` says whether
+    /// the engine has answered, also if the client was not there any more to be told.
     async fn pass(
         &mut self,
         head: &[u8],
         request: &mut Request,
         engine: &mut Engine,
+        heard: &Cell<bool>,
     ) -> io::Result<After> {
         let may_hijack = label::may_hijack(&request.target);
         let Exchange { client, to_client, .. } = self;
@@ -343,7 +347,7 @@ impl Exchange {
             std::future::pending::<io::Result<()>>().await
         };
         let method = request.method.clone();
-        let down = answered(inlet, to_client, &method, may_hijack);
+        let down = answered(inlet, to_client, &method, may_hijack, heard);
         let mut down = Box::pin(down);
         let after = tokio::select! {
             biased;
@@ -419,6 +423,7 @@ async fn answered(
     to_client: &mut OwnedWriteHalf,
     method: &str,
     may_hijack: bool,
+    heard: &Cell<bool>,
 ) -> io::Result<After> {
     loop {
         let Some(mut response) = head::response(&inlet.buffer, method).map_err(invalid)? else {
@@ -432,6 +437,7 @@ async fn answered(
             // A tunnel where none can be needed: creates in it would not be seen.
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
+        heard.set(response.status >= 200 || hijacked);
         to_client.write_all(&inlet.buffer[..response.length]).await?;
         inlet.buffer.drain(..response.length);
         if hijacked {
