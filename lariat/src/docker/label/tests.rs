@@ -343,7 +343,7 @@ fn mutated_bodies_are_labelled_or_refused() {
             kept += 1;
         } else {
             for (key, value) in labels().all() {
-                expected.insert(key.into(), quoted(&value));
+                expected.insert(key.into(), quoted(value));
             }
         }
         assert_eq!(after, expected, "{old}");
