@@ -257,6 +257,9 @@ impl Books {
                 }
                 _ => Report::nothing(contain::Backend::Descent),
             };
+            // What held it is what it was held by, whoever ends it.
+            let backend = contain::Backend::named(&entry.page.backend).unwrap_or(report.backend);
+            let report = Report { backend, ..report };
             let settle = || entry.settle(&Reason::WrapperDied, report.clone()).receipt;
             let slow = entry.expect() != Expect::Nothing || entry.page.podman.is_some();
             let detached = slow
@@ -361,7 +364,7 @@ impl Entry {
         let mut swept = Swept::default();
         if let Some(docker) = &self.page.docker {
             let _never_used = fs::remove_file(&docker.socket);
-            swept = sweep::sweep(&docker.endpoint, &session, self.expect());
+            swept = sweep::sweep(&docker.endpoint, &session, &self.tally());
         }
         if let Some(podman) = &self.page.podman {
             swept.add(podman.sweep(&session));

@@ -83,9 +83,17 @@ impl Thing {
         self.label(label::KEEP).is_some_and(|value| value == "true")
     }
 
-    /// What tells it from all others that were created.
-    pub(crate) fn birth(&self) -> Option<&str> {
-        self.label(label::BIRTH)
+    /// True if it has this session's labels from its image alone: somebody else started it. What
+    /// tells is the birth, which is another one for each create.
+    pub(crate) fn is_inherited(&self, session: &str, image: &HashMap<String, String>) -> bool {
+        let same = |key: &str| self.label(key) == image.get(key).map(String::as_str);
+        let named = self.label(label::SESSION) == Some(session);
+        let within = format!("{}{session}", label::WITHIN);
+        let born = (named && !same(label::BIRTH))
+            || (self.label(&within).is_some() && !same(&within))
+            // Labelled by hand, or by an older Lariat.
+            || (named && self.label(label::BIRTH).is_none());
+        !born
     }
 
     fn label(&self, key: &str) -> Option<&str> {
@@ -167,8 +175,8 @@ impl Client {
         }
     }
 
-    /// The birth of the container that an image was made of, if it was.
-    pub(crate) async fn birth_in_image(&self, image: &str) -> io::Result<Option<String>> {
+    /// The labels of an image.
+    pub(crate) async fn image_labels(&self, image: &str) -> io::Result<HashMap<String, String>> {
         #[derive(Deserialize)]
         struct Image {
             #[serde(rename = "Config", default)]
@@ -181,8 +189,7 @@ impl Client {
         }
         let answer = self.ask("GET", &format!("/images/{}/json", escape(image))).await?;
         let image = serde_json::from_slice::<Image>(&answer.body).ok();
-        let labels = image.and_then(|image| image.config?.labels);
-        Ok(labels.and_then(|mut labels| labels.remove(label::BIRTH)))
+        Ok(image.and_then(|image| image.config?.labels).unwrap_or_default())
     }
 
     /// Lets a paused container go on.
@@ -274,6 +281,25 @@ mod tests {
     #[test]
     fn a_filter_fits_into_a_target() {
         assert_eq!(escape(r#"{"label":["a=b c"]}"#), "%7B%22label%22%3A%5B%22a%3Db%20c%22%5D%7D");
+    }
+
+    #[test]
+    fn labels_that_came_with_an_image_prove_nothing() {
+        let thing = |labels: &str| -> Thing {
+            serde_json::from_str(&format!(r#"{{"Id":"c","Labels":{{{labels}}}}}"#)).unwrap()
+        };
+        let labels = |text: &str| serde_json::from_str(&format!("{{{text}}}")).unwrap();
+        let made = r#""dev.lariat.session":"s","dev.lariat.birth":"1""#;
+        let inner = r#""dev.lariat.session":"t","dev.lariat.birth":"2","dev.lariat.within.s":"3""#;
+        let committed =
+            r#""dev.lariat.session":"u","dev.lariat.birth":"9","dev.lariat.within.s":"3""#;
+        let nothing = HashMap::new();
+        for ours in [made, inner, r#""dev.lariat.session":"s""#] {
+            assert!(!thing(ours).is_inherited("s", &nothing), "{ours}");
+        }
+        assert!(thing(made).is_inherited("s", &labels(made)));
+        assert!(thing(committed).is_inherited("s", &labels(inner)));
+        assert!(!thing(committed).is_inherited("u", &labels(inner)));
     }
 
     #[test]

@@ -182,7 +182,7 @@ impl Search<'_> {
         }
         let context = match self.around.context.as_deref().filter(|c| !c.is_empty()) {
             Some(context) => Some(context.to_owned()),
-            None => self.current_context()?,
+            None => self.current_context(),
         };
         match context.as_deref() {
             None | Some(DEFAULT_CONTEXT) => self.unconfigured(),
@@ -196,27 +196,16 @@ impl Search<'_> {
         given.or_else(|| self.around.home.as_ref().map(|home| home.join(".docker")))
     }
 
-    fn current_context(&self) -> Result<Option<String>, Unusable> {
+    /// A configuration that cannot be read is one that says nothing: docker warns and goes on.
+    fn current_context(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct Config {
             #[serde(rename = "currentContext")]
             current_context: Option<String>,
         }
-        let Some(path) = self.config().map(|c| c.join("config.json")) else {
-            return Ok(None);
-        };
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Unusable::File(path, e)),
-        };
-        if text.trim_ascii().is_empty() {
-            return Ok(None);
-        }
-        match serde_json::from_slice::<Config>(&text) {
-            Ok(config) => Ok(config.current_context.filter(|c| !c.is_empty())),
-            Err(e) => Err(Unusable::File(path, e.into())),
-        }
+        let text = fs::read(self.config()?.join("config.json")).ok()?;
+        let config = serde_json::from_slice::<Config>(&text).ok()?;
+        config.current_context.filter(|context| !context.is_empty())
     }
 
     /// What `DOCKER_HOST` says, together with the variables for TLS.
@@ -503,14 +492,12 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_configuration_is_named() {
+    fn a_damaged_configuration_says_nothing() {
         let machine = Machine::new("damaged");
-        machine.write("config.json", "");
-        assert_eq!(machine.find(&machine.stripped()), Ok(None));
-        machine.write("config.json", "{");
-        let why = machine.find(&machine.stripped()).unwrap_err();
-        assert!(why.contains(".docker/config.json") && why.contains("DOCKER_HOST"), "{why}");
-        let around = Surroundings { host: Some("unix://".into()), ..machine.stripped() };
-        assert!(machine.find(&around).is_ok(), "it is not even read");
+        let socket = machine.socket(DEFAULT_SOCKET);
+        for text in ["", "{", r#"{"currentContext": 1}"#] {
+            machine.write("config.json", text);
+            assert_eq!(machine.find(&machine.stripped()), Ok(Some(socket.clone())));
+        }
     }
 }

@@ -6,18 +6,20 @@
 //! that: `docker run` does so at once when it has no input, and still wants the answer.
 
 use super::connect::{Stream, connect};
-use super::head::{self, Bad, Body, LONGEST_HEAD, Request};
+use super::head::{self, Bad, Body, Request};
 use super::label::{self, Creates};
 use super::proxy::{Refused, Said, Shared};
 use super::tally::Tally;
+use rustix::event::{PollFd, PollFlags};
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// A create longer than this is refused: it has to be held to be labelled.
 const LONGEST_CREATE: usize = 8 << 20;
@@ -27,6 +29,12 @@ const SLOW: Duration = Duration::from_secs(60);
 
 /// How long what a client still sends is thrown away so that it can read our last answer.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// How much of the next request is read while this one is answered.
+const AHEAD: usize = 64 << 10;
+
+/// How often to see whether a client that has closed its sending side is there at all.
+const STILL_THERE: Duration = Duration::from_secs(2);
 
 /// What is read at once.
 const PIECE: usize = 64 << 10;
@@ -56,29 +64,66 @@ impl<R: AsyncRead + Unpin> Inlet<R> {
         &mut self,
         body: &mut Body,
         to: &mut (impl AsyncWrite + Unpin),
-    ) -> io::Result<()> {
+    ) -> Result<(), Broken> {
         loop {
-            let n = body.take(&self.buffer).map_err(invalid)?;
+            let n = body.take(&self.buffer).map_err(|bad| Broken::Source(invalid(bad)))?;
             if n > 0 {
-                to.write_all(&self.buffer[..n]).await?;
-                to.flush().await?;
+                to.write_all(&self.buffer[..n]).await.map_err(Broken::Sink)?;
+                to.flush().await.map_err(Broken::Sink)?;
                 self.buffer.drain(..n);
             }
             if body.is_done() {
                 return Ok(());
             }
-            if !self.fill().await? {
+            if !self.fill().await.map_err(Broken::Source)? {
                 return match body {
                     Body::UntilClose => Ok(()),
-                    _ => Err(io::ErrorKind::UnexpectedEof.into()),
+                    _ => Err(Broken::Short),
                 };
             }
         }
     }
 
     /// Passes everything on until there is no more.
-    async fn drain_to(&mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    async fn drain_to(&mut self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), Broken> {
         self.pass(&mut Body::UntilClose, to).await
+    }
+}
+
+impl Inlet<OwnedReadHalf> {
+    /// True if the client has closed both ways. One that has closed its sending side alone waits for
+    /// an answer.
+    fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(self.from.as_ref(), PollFlags::empty())];
+        contain::wait(&mut fds, Some(Instant::now()));
+        fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// Returns when the client is gone.
+    async fn gone(&self) {
+        while !self.is_gone() {
+            sleep(STILL_THERE).await;
+        }
+    }
+}
+
+/// Why bytes cannot be passed on.
+#[derive(Debug)]
+enum Broken {
+    /// Where they come from has failed.
+    Source(io::Error),
+    /// Where they go to has failed.
+    Sink(io::Error),
+    /// There are fewer than were announced.
+    Short,
+}
+
+impl From<Broken> for io::Error {
+    fn from(broken: Broken) -> io::Error {
+        match broken {
+            Broken::Source(e) | Broken::Sink(e) => e,
+            Broken::Short => io::ErrorKind::UnexpectedEof.into(),
+        }
     }
 }
 
@@ -99,6 +144,8 @@ enum After {
     Next,
     /// Nothing.
     Close,
+    /// Nothing, and nobody is there to be told.
+    Gone,
     /// Bytes both ways that are nobody's business.
     Tunnel,
 }
@@ -126,7 +173,7 @@ impl Exchange {
         while let Some(request) = self.request(&mut engine).await? {
             match self.answer(request, &mut engine).await? {
                 After::Next => {}
-                After::Close => break,
+                After::Close | After::Gone => break,
                 After::Tunnel => {
                     if let Some(engine) = engine {
                         self.tunnel(engine).await;
@@ -188,7 +235,7 @@ impl Exchange {
                 return Ok(After::Close);
             }
             let Some(engine) = engine else { return Ok(After::Close) };
-            return self.pass(&head, &mut request, engine, &Cell::new(false)).await;
+            return self.pass(&head, &mut request, engine, None).await;
         };
         let Some(labelled) = self.labelled(&head, &mut request, what).await? else {
             return Ok(After::Close);
@@ -223,7 +270,7 @@ impl Exchange {
         };
         request.body = Body::Empty;
         let heard = Cell::new(false);
-        let answered = self.pass(&labelled, &mut request, engine, &heard).await;
+        let answered = self.pass(&labelled, &mut request, engine, Some(&heard)).await;
         if heard.get() {
             tally.answered();
         }
@@ -290,6 +337,10 @@ impl Exchange {
                 self.refuse("400 Bad Request", "this body has no clear end").await?;
                 return Ok(None);
             }
+            Ok(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                self.refuse("400 Bad Request", "this body ends too early").await?;
+                return Ok(None);
+            }
             Ok(Err(e)) => return Err(e),
             Err(_) => {
                 self.refuse("408 Request Timeout", "this request takes too long").await?;
@@ -320,31 +371,42 @@ impl Exchange {
         }
     }
 
-    /// Sends a request and returns the answer to the client, both as they come. `heard` says whether
-    /// the engine has answered, also if the client was not there any more to be told.
+    /// Sends a request and returns the answer to the client, both as they come. With `heard`, waits
+    /// for the answer also if the client is not there any more to be told, and says whether it came.
     async fn pass(
         &mut self,
         head: &[u8],
         request: &mut Request,
         engine: &mut Engine,
-        heard: &Cell<bool>,
+        heard: Option<&Cell<bool>>,
     ) -> io::Result<After> {
+        let awaited = heard.is_some();
         let may_hijack = label::may_hijack(&request.target);
         let Exchange { client, to_client, .. } = self;
         let Engine { inlet, outlet } = engine;
         let mut sent = false;
         let up = async {
-            outlet.write_all(head).await?;
-            client.pass(&mut request.body, outlet).await?;
-            outlet.flush().await?;
-            sent = true;
-            // From here on only to notice that the client has closed its side.
-            while client.buffer.len() < LONGEST_HEAD && client.fill().await? {}
-            if client.ended {
-                // An engine that takes this for the end of the matter says so.
-                outlet.shutdown().await?;
+            outlet.write_all(head).await.map_err(Broken::Sink)?;
+            match client.pass(&mut request.body, outlet).await {
+                Ok(()) => sent = true,
+                // What is missing, the engine says itself.
+                Err(Broken::Short) => {}
+                Err(broken) => return Err(broken),
             }
-            std::future::pending::<io::Result<()>>().await
+            outlet.flush().await.map_err(Broken::Sink)?;
+            // From here on only to notice that the client has closed its side.
+            while !client.ended && client.buffer.len() < AHEAD {
+                client.fill().await.map_err(Broken::Source)?;
+            }
+            if !client.ended {
+                return std::future::pending().await;
+            }
+            if !client.is_gone() {
+                // An engine that takes this for the end of the matter says so.
+                outlet.shutdown().await.map_err(Broken::Sink)?;
+                client.gone().await;
+            }
+            Err::<Infallible, Broken>(Broken::Short)
         };
         let method = request.method.clone();
         let down = answered(inlet, to_client, &method, may_hijack, heard);
@@ -352,10 +414,15 @@ impl Exchange {
         let after = tokio::select! {
             biased;
             after = &mut down => after?,
-            // The engine does not take it, or the client is gone. Perhaps the engine has said why.
-            Err(e) = up => match timeout(LINGER, &mut down).await {
-                Ok(after) => after.map(|_| After::Close)?,
-                Err(_) => return Err(e),
+            Err(broken) = up => match (broken, awaited) {
+                // The client is gone, and with it whoever wanted to know.
+                (Broken::Source(_) | Broken::Short, false) => return Ok(After::Gone),
+                // The engine does not take it; perhaps it has said why. Or it is a create, whose
+                // end we want to know ourselves.
+                (broken, _) => match timeout(LINGER, &mut down).await {
+                    Ok(after) => after.map(|_| After::Close)?,
+                    Err(_) => return Err(broken.into()),
+                },
             },
         };
         drop(down);
@@ -372,8 +439,9 @@ impl Exchange {
         let Engine { mut inlet, mut outlet } = engine;
         let Exchange { client, to_client, .. } = self;
         let up = async {
-            if client.drain_to(&mut outlet).await.is_ok() && outlet.shutdown().await.is_ok() {
-                std::future::pending::<()>().await;
+            let heard_out = client.drain_to(&mut outlet).await.is_ok() && !client.is_gone();
+            if heard_out && outlet.shutdown().await.is_ok() {
+                client.gone().await;
             }
         };
         let down = async {
@@ -423,7 +491,7 @@ async fn answered(
     to_client: &mut OwnedWriteHalf,
     method: &str,
     may_hijack: bool,
-    heard: &Cell<bool>,
+    heard: Option<&Cell<bool>>,
 ) -> io::Result<After> {
     loop {
         let Some(mut response) = head::response(&inlet.buffer, method).map_err(invalid)? else {
@@ -437,7 +505,9 @@ async fn answered(
             // A tunnel where none can be needed: creates in it would not be seen.
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        heard.set(response.status >= 200 || hijacked);
+        if let Some(heard) = heard {
+            heard.set(response.status >= 200);
+        }
         to_client.write_all(&inlet.buffer[..response.length]).await?;
         inlet.buffer.drain(..response.length);
         if hijacked {

@@ -10,11 +10,11 @@ pub use chunks::{Chunks, dechunk};
 use httparse::{EMPTY_HEADER, Header, Status};
 use std::fmt;
 
-/// A head longer than this is refused.
-pub const LONGEST_HEAD: usize = 64 << 10;
+/// A head longer than this is refused, as engines do. Clients with many registries send long ones.
+pub const LONGEST_HEAD: usize = 1 << 20;
 
 /// A head with more headers than this is refused.
-const MOST_HEADERS: usize = 128;
+const MOST_HEADERS: usize = 16 << 10;
 
 /// Lengths above this are negative in the engine.
 const LONGEST_BODY: u64 = i64::MAX as u64;
@@ -161,7 +161,7 @@ pub fn request(bytes: &[u8]) -> Result<Option<Request>, Bad> {
     if matches!(bytes.first(), Some(b'\r' | b'\n')) {
         return Err(Bad::Malformed("the request begins with an empty line"));
     }
-    let mut headers = [EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = room_for_headers(bytes);
     let mut parsed = httparse::Request::new(&mut headers);
     let Some(length) = head_length(parsed.parse(bytes)?, bytes)? else { return Ok(None) };
     if has_bare_newline(&bytes[..length]) {
@@ -188,7 +188,7 @@ pub fn request(bytes: &[u8]) -> Result<Option<Request>, Bad> {
 
 /// Reads the head of a response to a request of this method; `None` while it is incomplete.
 pub fn response(bytes: &[u8], method: &str) -> Result<Option<Response>, Bad> {
-    let mut headers = [EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = room_for_headers(bytes);
     let mut parsed = httparse::Response::new(&mut headers);
     let Some(length) = head_length(parsed.parse(bytes)?, bytes)? else { return Ok(None) };
     let (Some(status), Some(minor)) = (parsed.code, parsed.version) else {
@@ -228,6 +228,13 @@ pub fn with_length(head: &[u8], request: &Request, length: usize) -> Vec<u8> {
         }
     }
     new
+}
+
+/// As many places as the head can have headers: one for each of its lines.
+fn room_for_headers(bytes: &[u8]) -> Vec<Header<'_>> {
+    let lines = bytes.split(|byte| *byte == b'\n').skip(1);
+    let lines = lines.take_while(|line| !matches!(*line, b"" | b"\r"));
+    vec![EMPTY_HEADER; lines.take(MOST_HEADERS).count()]
 }
 
 /// How long a head is, unless it is incomplete or too long.

@@ -209,7 +209,8 @@ pub fn inject(body: &[u8], what: Creates, labels: &Labels) -> Result<Vec<u8>, Un
     let session = fields.iter().filter_map(|field| field.session.as_deref()).next_back();
     let ours = match session {
         Some(other) if other != labels.session => {
-            format!("{}:\"true\"", quoted(&format!("{WITHIN}{}", labels.session)))
+            let within = quoted(&format!("{WITHIN}{}", labels.session));
+            format!("{within}:{}", quoted(&labels.birth))
         }
         _ => {
             labels.all().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).join(",")

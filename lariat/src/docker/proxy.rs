@@ -118,6 +118,7 @@ pub(super) struct Said<'a> {
 
 /// Serves until the lifeline says something or breaks. Blocks.
 pub fn serve(listener: StdListener, lifeline: OwnedFd, service: Service) -> io::Result<()> {
+    raise_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
         listener.set_nonblocking(true)?;
@@ -136,6 +137,14 @@ pub fn serve(listener: StdListener, lifeline: OwnedFd, service: Service) -> io::
         accept(listener, lifeline, &shared).await;
         Ok(())
     })
+}
+
+/// Two descriptors for each connection: as many as this process may have.
+fn raise_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum;
+    // As it was, connections wait for each other.
+    let _fewer = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
 }
 
 async fn accept(listener: UnixListener, mut lifeline: UnixStream, shared: &Rc<Shared>) {

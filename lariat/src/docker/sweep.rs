@@ -6,9 +6,10 @@
 
 use super::client::{Client, Kind, Thing};
 use super::endpoint::Endpoint;
-use super::tally::Expect;
+use super::tally::{self, Expect};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -74,7 +75,10 @@ impl Swept {
 }
 
 /// Removes everything that carries the session's label and is not to be kept. Blocks.
-pub fn sweep(endpoint: &Endpoint, session: &str, expect: Expect) -> Swept {
+///
+/// What it sees it notes in the tally: if it is interrupted, whoever goes on knows of them too.
+pub fn sweep(endpoint: &Endpoint, session: &str, tally: &Path) -> Swept {
+    let expect = tally::expect(tally);
     if expect == Expect::Nothing {
         return Swept::default();
     }
@@ -85,7 +89,8 @@ pub fn sweep(endpoint: &Endpoint, session: &str, expect: Expect) -> Swept {
                 client: Client::new(endpoint),
                 session,
                 until: Instant::now() + LONGEST,
-                seen: HashSet::new(),
+                tally,
+                seen: tally::seen(tally),
                 images: HashMap::new(),
             };
             runtime.block_on(sweep.run(expect))
@@ -108,9 +113,10 @@ struct Sweep<'a> {
     client: Client,
     session: &'a str,
     until: Instant,
+    tally: &'a Path,
     seen: HashSet<String>,
-    /// By image, the birth that its labels name.
-    images: HashMap<String, Option<String>>,
+    /// By image, its labels.
+    images: HashMap<String, HashMap<String, String>>,
 }
 
 impl Sweep<'_> {
@@ -162,7 +168,9 @@ impl Sweep<'_> {
                 return Ok((left.collect(), !kept.is_empty()));
             }
             for thing in ours {
-                self.seen.insert(thing.key().into());
+                if self.seen.insert(thing.key().into()) {
+                    tally::see(self.tally, thing.key());
+                }
                 if busy.insert(thing.key().into()) {
                     work.spawn(end(self.client.clone(), thing));
                 }
@@ -187,11 +195,11 @@ impl Sweep<'_> {
         let mut ours = Vec::new();
         for thing in listed {
             if !self.images.contains_key(&thing.image) {
-                let birth = self.client.birth_in_image(&thing.image).await?;
-                self.images.insert(thing.image.clone(), birth);
+                let labels = self.client.image_labels(&thing.image).await?;
+                self.images.insert(thing.image.clone(), labels);
             }
-            let inherited = self.images.get(&thing.image).and_then(Option::as_deref);
-            if inherited.is_none() || inherited != thing.birth() {
+            let image = self.images.get(&thing.image);
+            if !image.is_some_and(|image| thing.is_inherited(self.session, image)) {
                 ours.push(thing);
             }
         }

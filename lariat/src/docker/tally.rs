@@ -5,6 +5,7 @@
 //! any engine. More of the first than of the second: a create may still be on its way, and one look
 //! that finds nothing proves nothing.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -33,6 +34,20 @@ impl Tally {
         // Unwritten, the sweep looks a little longer than it had to.
         let _looks_longer = self.file.write_all(&[ANSWERED]);
     }
+}
+
+/// Notes a container that a sweep has seen.
+pub fn see(path: &Path, id: &str) {
+    let noted = OpenOptions::new().append(true).open(path);
+    // Unwritten, it is missing in the receipt of whoever finishes an interrupted sweep.
+    let _uncounted = noted.and_then(|mut file| file.write_all(format!("\n{id}\n").as_bytes()));
+}
+
+/// The containers that earlier sweeps have seen.
+pub fn seen(path: &Path) -> HashSet<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let ids = text.lines().filter(|line| !line.is_empty() && !line.contains(['+', '-']));
+    ids.map(String::from).collect()
 }
 
 /// What a sweep has to expect.
@@ -70,8 +85,10 @@ mod tests {
         let second = Tally::sent(&path).unwrap();
         first.answered();
         assert_eq!(expect(&path), Expect::Unsettled);
+        see(&path, "abc");
         second.answered();
         assert_eq!(expect(&path), Expect::Settled);
+        assert_eq!(seen(&path), HashSet::from(["abc".to_string()]));
         fs::remove_file(path).unwrap();
     }
 }

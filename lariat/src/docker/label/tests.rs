@@ -15,7 +15,7 @@ fn labels() -> Labels {
 
 /// Our three labels as they are put in.
 const OURS: &str = r#""dev.lariat.session":"s1","dev.lariat.server":"git","dev.lariat.owner":"host-7","dev.lariat.birth":"b1""#;
-const WITHIN_US: &str = r#""dev.lariat.within.s1":"true""#;
+const WITHIN_US: &str = r#""dev.lariat.within.s1":"b1""#;
 
 fn injected(body: &str) -> Result<String, Unlabelled> {
     into(body, Creates::Container)
@@ -173,7 +173,7 @@ fn what_belongs_to_an_inner_session_stays_its_own() {
     let inner = inject(b"{}", Creates::Container, &labels()).unwrap();
     let outer = inject(&inner, Creates::Container, &third).unwrap();
     let outer = String::from_utf8(outer).unwrap();
-    assert_eq!(outer, with(r##"{"Labels":{#,"dev.lariat.within.s3":"true"}}"##).unwrap());
+    assert_eq!(outer, with(r##"{"Labels":{#,"dev.lariat.within.s3":"b1"}}"##).unwrap());
     assert_eq!(injected(&injected("{}").unwrap()), with(r##"{"Labels":{#,#}}"##));
 }
 
@@ -339,7 +339,7 @@ fn mutated_bodies_are_labelled_or_refused() {
         let session = before.get(SESSION).map(|raw| serde_json::from_str::<String>(raw).unwrap());
         let mut expected = before;
         if session.is_some_and(|s| s != "s1") {
-            expected.insert(format!("{WITHIN}s1"), "\"true\"".into());
+            expected.insert(format!("{WITHIN}s1"), "\"b1\"".into());
             kept += 1;
         } else {
             for (key, value) in labels().all() {

@@ -132,6 +132,10 @@ fn as_text(found: &Found) -> String {
         "ended by {} ({}): {} left by themselves, {} when asked, {} killed; ",
         receipt.backend, receipt.reason, p.left, p.asked, p.killed
     );
+    if receipt.containers.seen > 0 {
+        let c = receipt.containers;
+        text += &format!("{} of {} containers removed; ", c.removed, c.seen);
+    }
     match receipt.survivors.len() {
         0 => text += "nothing is left\n",
         n => {

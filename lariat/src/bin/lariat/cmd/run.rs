@@ -2,7 +2,7 @@
 
 use crate::{duration, env, show};
 use lariat::contain::{self, Backend, Choice, Ladder, SpawnStage};
-use lariat::docker::direct::{self, PodmanRun};
+use lariat::docker::direct::{self, Named, PodmanRun};
 use lariat::docker::endpoint;
 use lariat::id::ServerName;
 use lariat::relay::Run;
@@ -85,20 +85,20 @@ impl Holding {
         if self.containers == Containers::Leave {
             return (None, None);
         }
-        let mut around = env::docker();
-        let named = direct::named_engine(program, args);
-        if let Some(named) = &named {
-            (around.host, around.context) = (named.host.clone(), named.context.clone());
-        }
-        let docker = match endpoint::resolve(&around) {
-            Ok(endpoint) => endpoint.map(|endpoint| Docker { endpoint, most: self.max_containers }),
+        let named = direct::named_engine(program, args)
+            .unwrap_or_else(|| Named { args: args.clone(), ..Named::default() });
+        let docker = match endpoint::resolve(&named.surroundings(env::docker())) {
+            Ok(endpoint) => endpoint.map(|endpoint| Docker {
+                endpoint: named.with_files(endpoint),
+                most: self.max_containers,
+            }),
             Err(unusable) => {
                 let what = format!("containers are not held: {unusable}");
                 show::failure(&what, None, "or use --containers leave");
                 None
             }
         };
-        if let (Some(named), Some(_)) = (named, &docker) {
+        if docker.is_some() {
             *args = named.args;
         }
         (docker, direct::podman_run(program, args))
