@@ -8,7 +8,7 @@
 //! ```text
 //! endpoint, connect         where the real engine is, and reaching it
 //! head, label               where HTTP messages end, and what is put into creates (both pure)
-//! exchange < proxy < door   from one connection to the wrapper's loop
+//! tunnel < exchange < proxy < door   from one connection to the wrapper's loop
 //! tally, client < sweep     what is removed in the end
 //! direct                    commands that are docker or podman themselves
 //! ```
@@ -26,3 +26,4 @@ pub mod label;
 pub mod proxy;
 pub mod sweep;
 pub mod tally;
+mod tunnel;

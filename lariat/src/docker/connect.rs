@@ -8,6 +8,7 @@ use super::endpoint::Endpoint;
 use rustix::net::sockopt;
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::process::Stdio;
@@ -50,6 +51,30 @@ pub enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
     /// Through the docker command of another machine.
     Ssh(Box<Ssh>),
+}
+
+impl Stream {
+    /// True if it is a socket and nothing else.
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Stream::Unix(_) | Stream::Tcp(_))
+    }
+
+    /// The socket itself, if it is one, made to block.
+    pub fn into_socket(self) -> io::Result<OwnedFd> {
+        match self {
+            Stream::Unix(stream) => {
+                let stream = stream.into_std()?;
+                stream.set_nonblocking(false)?;
+                Ok(stream.into())
+            }
+            Stream::Tcp(stream) => {
+                let stream = stream.into_std()?;
+                stream.set_nonblocking(false)?;
+                Ok(stream.into())
+            }
+            Stream::Tls(_) | Stream::Ssh(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
 }
 
 /// Connects. An ssh connection is handed out before it stands: its first read tells.

@@ -10,6 +10,7 @@ use super::head::{self, Bad, Body, Request};
 use super::label::{self, Creates};
 use super::proxy::{Refused, Said, Shared};
 use super::tally::Tally;
+use super::tunnel::{self, End};
 use rustix::event::{PollFd, PollFlags};
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -164,21 +165,21 @@ impl Exchange {
     }
 
     /// Serves the connection to its end. A client or an engine that goes away is an end like any.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(self) {
         let _gone = self.talk().await;
     }
 
-    async fn talk(&mut self) -> io::Result<()> {
+    async fn talk(mut self) -> io::Result<()> {
         let mut engine = None;
         while let Some(request) = self.request(&mut engine).await? {
             match self.answer(request, &mut engine).await? {
                 After::Next => {}
                 After::Close | After::Gone => break,
                 After::Tunnel => {
-                    if let Some(engine) = engine {
-                        self.tunnel(engine).await;
-                    }
-                    return Ok(());
+                    return match engine {
+                        Some(engine) => self.tunnel(engine).await,
+                        None => Ok(()),
+                    };
                 }
             }
         }
@@ -435,9 +436,20 @@ impl Exchange {
     }
 
     /// Bytes both ways. Each side's end is passed on; the engine's end is the end.
-    async fn tunnel(&mut self, engine: Engine) {
-        let Engine { mut inlet, mut outlet } = engine;
-        let Exchange { client, to_client, .. } = self;
+    async fn tunnel(self, engine: Engine) -> io::Result<()> {
+        let Exchange { mut client, mut to_client, .. } = self;
+        let Engine { mut inlet, outlet } = engine;
+        let stream = inlet.from.unsplit(outlet);
+        if stream.is_plain() {
+            let ours = client.from.reunite(to_client).map_err(io::Error::other)?.into_std()?;
+            ours.set_nonblocking(false)?;
+            let client = End { socket: ours.into(), early: client.buffer };
+            let engine = End { socket: stream.into_socket()?, early: inlet.buffer };
+            tunnel::run(client, engine).await;
+            return Ok(());
+        }
+        let (from, mut outlet) = split(stream);
+        inlet.from = from;
         let up = async {
             let heard_out = client.drain_to(&mut outlet).await.is_ok() && !client.is_gone();
             if heard_out && outlet.shutdown().await.is_ok() {
@@ -445,13 +457,14 @@ impl Exchange {
             }
         };
         let down = async {
-            let _gone = inlet.drain_to(to_client).await;
+            let _gone = inlet.drain_to(&mut to_client).await;
             let _gone = to_client.shutdown().await;
         };
         tokio::select! {
             () = down => {}
             () = up => {}
         }
+        Ok(())
     }
 
     /// Answers in the engine's place.
