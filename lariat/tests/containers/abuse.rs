@@ -390,24 +390,28 @@ pub(crate) fn vanishing() {
         "POST /containers/{id}/attach?stream=1&stdin=1&stdout=1 HTTP/1.1\r\nHost: d\r\n\
          Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n"
     );
-    for round in 0..100 {
-        let mut client = UnixStream::connect(&stage.socket).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
-        match round % 4 {
-            0 => client.write_all(&head.as_bytes()[..head.len() / 2]).unwrap(),
-            1 => client.write_all(head.as_bytes()).unwrap(),
-            _ => {
-                client.write_all(head.as_bytes()).unwrap();
+    for moment in ["in the request", "before the answer", "after the answer", "while speaking"] {
+        for _ in 0..25 {
+            let mut client = UnixStream::connect(&stage.socket).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            if moment == "in the request" {
+                client.write_all(&head.as_bytes()[..head.len() / 2]).unwrap();
+                continue;
+            }
+            client.write_all(head.as_bytes()).unwrap();
+            if moment != "before the answer" {
                 let mut answer = [0; 512];
                 let got = client.read(&mut answer).unwrap();
                 assert!(answer[..got].starts_with(b"HTTP/1.1 101"), "{:?}", &answer[..got]);
+            }
+            if moment == "while speaking" {
                 client.write_all(b"some bytes").unwrap();
             }
         }
-        drop(client);
+        let calm = until(PATIENCE / 6, || stage.descriptors() <= before + 4);
+        let now = stage.descriptors();
+        assert!(calm, "{now} descriptors after clients vanished {moment}, {before} before");
     }
-    let calm = until(PATIENCE, || stage.descriptors() <= before + 4);
-    assert!(calm, "{} descriptors, {before} before", stage.descriptors());
     stage.end();
 }
 
