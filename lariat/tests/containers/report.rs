@@ -3,7 +3,7 @@
 
 use crate::ends::{Death, PACE, assert_ended_within, time_for};
 use crate::engine::{Engine, Kind};
-use crate::eyes::Bystanders;
+use crate::eyes::{Bystanders, Stock};
 use crate::machine::{at_times, on_path};
 use crate::session::{Session, Start, strike};
 use crate::{PATIENCE, PROMISE};
@@ -45,7 +45,7 @@ fn python() -> Option<PathBuf> {
 /// Eight sessions at once, ended one by one, each by another death. Neither the twenty bystanders
 /// nor the sessions that are still there lose anything.
 pub(crate) fn report(kind: Kind) {
-    play(kind, |engine, mut sessions| {
+    play(kind, BYSTANDERS, |engine, mut sessions| {
         let mut failed = Vec::new();
         while let Some((death, session)) = sessions.pop() {
             let ended = thread::scope(|scope| {
@@ -54,9 +54,9 @@ pub(crate) fn report(kind: Kind) {
                 thread::Builder::new().name(name).spawn_scoped(scope, end).unwrap().join()
             });
             failed.extend(ended.is_err().then_some(death));
-            for (other, session) in &sessions {
-                let left = engine.marked("trial", Some(&session.token));
-                assert_eq!(left.len(), MADE, "{other:?} has lost something to {death:?}: {left:?}");
+            let stock = engine.stock();
+            for (_, session) in &sessions {
+                assert_made(&stock, session);
             }
         }
         failed
@@ -65,7 +65,7 @@ pub(crate) fn report(kind: Kind) {
 
 /// The same, all ended at once: sixteen containers are some work for the engine alone.
 pub(crate) fn at_once(kind: Kind) {
-    play(kind, |engine, sessions| {
+    play(kind, 3, |engine, sessions| {
         let many = time_for(2 * sessions.len());
         thread::scope(|scope| {
             let ends = sessions.into_iter().map(|(death, session)| {
@@ -81,9 +81,13 @@ pub(crate) fn at_once(kind: Kind) {
 }
 
 /// Sets the stage, lets `ends` end the sessions, which gives those that failed, and looks around.
-fn play(kind: Kind, ends: impl FnOnce(&Engine, Vec<(Death, Session)>) -> Vec<Death>) {
+fn play(
+    kind: Kind,
+    others: usize,
+    ends: impl FnOnce(&Engine, Vec<(Death, Session)>) -> Vec<Death>,
+) {
     let engine = Engine::start(kind);
-    let mut bystanders = Bystanders::start(&engine, BYSTANDERS, SERVER);
+    let mut bystanders = Bystanders::start(&engine, others, SERVER);
     let volumes = engine.volumes().len();
     let start = |death: Death| {
         let mut start = Start::lariat(&engine).options(&["--name", SERVER]);
@@ -95,8 +99,14 @@ fn play(kind: Kind, ends: impl FnOnce(&Engine, Vec<(Death, Session)>) -> Vec<Dea
         let sessions: Vec<_> = starts.into_iter().map(|start| start.join()).collect();
         sessions.into_iter().map(|session| session.expect("all are up")).collect()
     });
+    let mut stock = engine.stock();
+    // A container's first words may come before its engine lists it as running.
+    at_times(PACE, PATIENCE, || {
+        stock = engine.stock();
+        sessions.iter().all(|session| made(&stock, session) == (MADE, 2))
+    });
     let ids: Vec<String> =
-        sessions.iter().map(|session| assert_labelled(&engine, session)).collect();
+        sessions.iter().map(|session| assert_labelled(&stock, session)).collect();
     // Whoever compares less than the whole word takes these for a session's.
     for (number, id) in [format!("{}0", ids[0]), ids[1][1..].to_owned()].into_iter().enumerate() {
         bystanders.join(&engine, &format!("near-{number}"), &json!({"dev.lariat.session": id}));
@@ -111,6 +121,7 @@ fn play(kind: Kind, ends: impl FnOnce(&Engine, Vec<(Death, Session)>) -> Vec<Dea
 pub(crate) fn bare(kind: Kind) {
     let engine = Engine::start(kind);
     let mut session = up(&Start::bare(&engine), false);
+    assert_made(&engine.stock(), &session);
     strike(session.first(), Signal::KILL);
     session.hang_up();
     session.assert_tree_gone(PATIENCE);
@@ -136,23 +147,36 @@ fn up(start: &Start<'_>, attached: bool) -> Session {
     let answer: Value = serde_json::from_str(&answer)
         .unwrap_or_else(|_| panic!("no answer: {answer}\non stderr: {}", session.stderr()));
     assert!(answer["result"].is_object(), "{answer}\non stderr: {}", session.stderr());
-    let all = start.engine.marked("trial", Some(&start.token));
-    let running = all.iter().filter(|one| one.ends_with("(running)")).count();
-    assert_eq!((all.len(), running), (MADE, 2), "{all:?}");
     session
 }
 
+/// All that a session makes is there, and its containers run.
+#[track_caller]
+fn assert_made(stock: &Stock, session: &Session) {
+    let all = stock.marked("trial", Some(&session.token));
+    assert_eq!(made(stock, session), (MADE, 2), "{all:?}");
+}
+
+/// How much of a session is there, and how much of that runs.
+fn made(stock: &Stock, session: &Session) -> (usize, usize) {
+    let all = stock.marked("trial", Some(&session.token));
+    let running = all.iter().filter(|one| one.ends_with("(running)")).count();
+    (all.len(), running)
+}
+
 /// All that the session made carries its labels, the same everywhere. Gives the session's id.
-fn assert_labelled(engine: &Engine, session: &Session) -> String {
-    let ours = engine.marked("trial", Some(&session.token));
-    for label in ["dev.lariat.session", "dev.lariat.server", "dev.lariat.owner"] {
-        let labelled = engine.marked(label, None);
-        let without: Vec<_> = ours.iter().filter(|one| !labelled.contains(one)).collect();
-        assert!(without.is_empty(), "without {label}: {without:?}");
-    }
-    let containers = engine.containers_with("trial", Some(&session.token));
-    let id = containers[0].labels["dev.lariat.session"].clone();
-    assert_eq!(engine.marked("dev.lariat.session", Some(&id)), ours);
+fn assert_labelled(stock: &Stock, session: &Session) -> String {
+    assert_made(stock, session);
+    let one = |label: &str| {
+        let values = stock.values(&session.token, label);
+        assert_eq!(values.len(), 1, "{label}: {values:?}");
+        values.into_iter().next().filter(|value| !value.is_empty()).expect("a value")
+    };
+    assert_eq!(one("dev.lariat.server"), SERVER);
+    one("dev.lariat.owner");
+    let id = one("dev.lariat.session");
+    let trial = stock.marked("trial", Some(&session.token));
+    assert_eq!(stock.marked("dev.lariat.session", Some(&id)), trial);
     id
 }
 

@@ -3,7 +3,7 @@
 
 use crate::engine::Engine;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -58,7 +58,14 @@ impl Engine {
 
     /// All containers, whatever their state.
     pub(crate) fn containers(&self) -> Vec<Container> {
-        self.listed("/containers/json?all=1")
+        let listed = self.ask("GET", "/containers/json?all=1", None);
+        let listed = listed.as_array().into_iter().flatten();
+        let container = |one: &Value| Container {
+            name: text(&one["Names"][0]).trim_start_matches('/').to_owned(),
+            state: text(&one["State"]),
+            labels: labels(one),
+        };
+        listed.map(container).collect()
     }
 
     /// Whether the engine still finds something of a trial, by its own index: a quicker look than
@@ -73,17 +80,6 @@ impl Engine {
         some("/containers/json?all=1&", "")
             || some("/networks?", "")
             || some("/volumes?", "Volumes")
-    }
-
-    fn listed(&self, path: &str) -> Vec<Container> {
-        let listed = self.ask("GET", path, None);
-        let listed = listed.as_array().into_iter().flatten();
-        let container = |one: &Value| Container {
-            name: text(&one["Names"][0]).trim_start_matches('/').to_owned(),
-            state: text(&one["State"]),
-            labels: labels(one),
-        };
-        listed.map(container).collect()
     }
 
     /// The containers with this label; with this value of it, if one is given.
@@ -117,15 +113,21 @@ impl Engine {
         listed.map(|one| (text(&one["Name"]), labels(one))).collect()
     }
 
+    /// Everything that there is now.
+    pub(crate) fn stock(&self) -> Stock {
+        let boxes = self.containers().into_iter();
+        let boxes =
+            boxes.map(|one| (format!("container {} ({})", one.name, one.state), one.labels));
+        let of = |kind: &'static str, all: BTreeMap<String, BTreeMap<String, String>>| {
+            all.into_iter().map(move |(name, labels)| (format!("{kind} {name}"), labels))
+        };
+        let rest = of("network", self.networks()).chain(of("volume", self.volumes()));
+        Stock(boxes.chain(rest).collect())
+    }
+
     /// Everything with this label, for people; with this value of it, if one is given.
     pub(crate) fn marked(&self, label: &str, value: Option<&str>) -> Vec<String> {
-        let boxes = self.containers_with(label, value).into_iter();
-        let boxes = boxes.map(|one| format!("container {} ({})", one.name, one.state));
-        let of = |kind: &'static str, all: BTreeMap<String, BTreeMap<String, String>>| {
-            let with = all.into_iter().filter(|(_, labels)| is(labels, label, value));
-            with.map(move |(name, _)| format!("{kind} {name}")).collect::<Vec<_>>()
-        };
-        boxes.chain(of("network", self.networks())).chain(of("volume", self.volumes())).collect()
+        self.stock().marked(label, value)
     }
 
     /// Creates and starts a deaf container, straight at the engine.
@@ -147,6 +149,24 @@ impl Engine {
         let said: Value = serde_json::from_slice(&said).ok().filter(|_| code == 200)?;
         let state = &said["State"];
         (state["Running"] == true).then(|| text(&state["StartedAt"]))
+    }
+}
+
+/// What an engine has at one moment: each thing for people, and its labels. To list it takes Podman
+/// a good part of a second, so one look serves many questions.
+pub(crate) struct Stock(Vec<(String, BTreeMap<String, String>)>);
+
+impl Stock {
+    /// Everything with this label; with this value of it, if one is given.
+    pub(crate) fn marked(&self, label: &str, value: Option<&str>) -> Vec<String> {
+        let with = self.0.iter().filter(|(_, labels)| is(labels, label, value));
+        with.map(|(shown, _)| shown.clone()).collect()
+    }
+
+    /// The different values of a label among the things of a trial; empty where it is missing.
+    pub(crate) fn values(&self, trial: &str, label: &str) -> BTreeSet<String> {
+        let ours = self.0.iter().filter(|(_, labels)| is(labels, "trial", Some(trial)));
+        ours.map(|(_, labels)| labels.get(label).cloned().unwrap_or_default()).collect()
     }
 }
 

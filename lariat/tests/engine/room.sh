@@ -62,6 +62,8 @@ inside)
     # Engines write to these whatever their options say. What they write must not stay.
     mount -t tmpfs none "$dir/scratch"
     mount -t tmpfs none /run
+    mkdir "$dir/scratch/tmp"
+    export TMPDIR="$dir/scratch/tmp"
     for shared in /etc /var/lib; do
         layers=$dir/scratch$shared
         mkdir -p "$layers/up" "$layers/work"

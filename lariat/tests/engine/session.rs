@@ -298,6 +298,15 @@ impl Drop for Session {
             left.is_empty()
         });
         let _ended = self.child.wait();
+        // Nobody of Lariat's is left to do this either.
+        for page in fs::read_dir(self.place.path("state/sessions")).into_iter().flatten().flatten()
+        {
+            let text = fs::read_to_string(page.path()).unwrap_or_default();
+            let page: Value = serde_json::from_str(&text).unwrap_or_default();
+            if let Some(leaf) = page["leaf"].as_str() {
+                let _gone = fs::remove_dir(leaf);
+            }
+        }
     }
 }
 
