@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import sys
 import termios
@@ -18,18 +19,31 @@ def resize(terminal, rows, columns):
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-def ask(terminal, expected):
-    """Asks until the size is as expected: a change takes its time to arrive."""
-    deadline = time.monotonic() + 20
+def answer(terminal):
+    """The size that the shell tells, or nothing if it tells none for a second."""
     said = b""
+    while select.select([terminal], [], [], 1)[0]:
+        said += os.read(terminal, 4096)
+        if sizes := re.findall(rb"size: (\d+ \d+)\r", said):
+            return sizes[-1].decode()
+    return None
+
+
+def ask(terminal, rows, columns):
+    """Asks until the size is as expected: a change takes its time to arrive.
+
+    The docker command misses what comes while it starts, a question or a change. So both come again,
+    the change by way of another size: the kernel tells nobody of a change that is none.
+    """
+    expected = f"{rows} {columns}"
+    deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         os.write(terminal, b"echo size: $(stty size)\n")
-        while not re.search(rb"size: (\d+ \d+)\r", said):
-            said += os.read(terminal, 4096)
-        size = re.findall(rb"size: (\d+ \d+)\r", said)[-1].decode()
+        size = answer(terminal)
         if size == expected:
-            return size
-        said = b""
+            break
+        resize(terminal, rows, columns + 1)
+        resize(terminal, rows, columns)
     return size
 
 
@@ -38,9 +52,9 @@ if child == 0:
     # The size must be there before the command looks.
     resize(0, 24, 80)
     os.execvp(sys.argv[1], sys.argv[1:])
-print(ask(terminal, "24 80"))
+print(ask(terminal, 24, 80))
 resize(terminal, 50, 132)
-print(ask(terminal, "50 132"))
+print(ask(terminal, 50, 132))
 os.write(terminal, b"exit 5\n")
 try:
     while os.read(terminal, 4096):
