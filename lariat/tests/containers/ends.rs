@@ -107,8 +107,11 @@ pub(crate) fn assert_ended_within(promise: Duration, engine: &Engine, session: &
     receipt
 }
 
+/// Something to do at the same time as others, with its name.
+pub(crate) type Part<'a> = (&'static str, Box<dyn FnOnce() + Send + 'a>);
+
 /// Plays all of them at once; every one that fails is named.
-pub(crate) fn together<'a>(parts: Vec<(&'static str, Box<dyn FnOnce() + Send + 'a>)>) {
+pub(crate) fn together(parts: Vec<Part<'_>>) {
     let failed: Vec<&str> = thread::scope(|scope| {
         let playing = parts.into_iter().map(|(name, part)| {
             let thread = thread::Builder::new().name(name.into());

@@ -222,7 +222,7 @@ impl Session {
             let carries = env.split(|byte| *byte == 0).any(|entry| entry == word.as_bytes());
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned();
             let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-            let ours = program == PathBuf::from(env!("CARGO_BIN_EXE_lariat"));
+            let ours = program == std::path::Path::new(env!("CARGO_BIN_EXE_lariat"));
             (carries && process.is_alive()).then_some(Member { process, name, ours })
         };
         pids.filter_map(member).collect()
