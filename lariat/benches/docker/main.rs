@@ -19,6 +19,7 @@ mod engine;
 #[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../../tests/engine/eyes.rs"]
 mod eyes;
+#[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../../tests/engine/machine.rs"]
 mod machine;
 #[path = "../run/report.rs"]
