@@ -12,6 +12,10 @@ test:
 trial *WORDS:
     cargo nextest run -p lariat -p lariat-contain --test trials {{WORDS}}
 
+# Containers on real engines, or the tests whose names contain a word. Needs root and Debian's docker.io.
+containers *WORDS:
+    cargo nextest run -p lariat --test containers {{WORDS}}
+
 # What Lariat costs; see lariat/benches/run/main.rs for the options.
 bench *OPTIONS:
     cargo bench -p lariat --bench run -- {{OPTIONS}}

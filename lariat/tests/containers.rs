@@ -49,8 +49,13 @@ const PATIENCE: Duration = place::PATIENCE.saturating_mul(6);
 /// How long after the last process of a session its last container is gone.
 const PROMISE: Duration = Duration::from_secs(2);
 
+/// How many tests run at once: an engine has many threads, and the promise is in seconds.
+const AT_ONCE: usize = 2;
+
 fn main() -> ExitCode {
-    libtest_mimic::run(&Arguments::from_args(), trials()).exit_code()
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(arguments.test_threads.unwrap_or(AT_ONCE).min(AT_ONCE));
+    libtest_mimic::run(&arguments, trials()).exit_code()
 }
 
 fn trials() -> Vec<Trial> {
@@ -90,7 +95,7 @@ fn trials() -> Vec<Trial> {
     docker("abuse::ten-thousand-connections", abuse::connections);
     docker("same::load", same::load);
     for (name, script) in same::SCRIPTS {
-        trials.push(trial(format!("same::{name}"), missing(), move || same::script(script)));
+        trials.push(trial(format!("same::{name}"), missing(), move || same::script(name, script)));
     }
     let python = on_path("python3").is_empty().then(|| "python3 is not installed".into());
     trials.push(trial("same::terminal".into(), missing().or(python), same::terminal));

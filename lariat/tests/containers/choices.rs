@@ -151,7 +151,7 @@ pub(crate) fn limit() {
 
 /// As many as one call once left, or nearly: they all go, and quickly.
 pub(crate) fn many() {
-    const MANY: usize = 30;
+    const MANY: usize = 20;
     let engine = Engine::start(Kind::Docker);
     let bystanders = Bystanders::start(&engine, 3, "sh");
     let start = Start::lariat(&engine);

@@ -9,6 +9,7 @@ use crate::kinds::shell;
 use crate::machine::{at_times, output};
 use crate::session::{Session, Start};
 use serde_json::Value;
+use trials::until;
 
 /// A server with one container, ready to be ended.
 fn up(engine: &Engine) -> Session {
@@ -46,10 +47,10 @@ pub(crate) fn at_the_end(death: Death) {
         left()
     );
     let id = &receipt["session"];
-    let later: Vec<Value> = session.events().split_off(ended);
-    let told =
-        later.iter().any(|event| event["session"] == *id && event["containers"]["removed"] == 1);
-    assert!(told, "the log does not say it: {later:#?}");
+    // The engine knows first, the log a moment later.
+    let is_it = |event: &Value| event["session"] == *id && event["containers"]["removed"] == 1;
+    let told = until(PATIENCE, || session.events()[ended..].iter().any(is_it));
+    assert!(told, "the log does not say it: {:#?}", &session.events()[ended..]);
     bystanders.assert_untouched(&engine);
 }
 

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use trials::until;
 
+/// An engine's sockets are some directories deep, and a socket's path has at most 107 bytes.
+const LONGEST: usize = 40;
+
 /// A program that needs libraries names what loads them.
 const LOADER: &[u8] = b"/ld-linux";
 
@@ -54,6 +57,9 @@ impl Kind {
         };
         if let Some(gone) = common.iter().chain(own).find(|program| on_path(program).is_empty()) {
             return Some(format!("{gone} is not installed"));
+        }
+        if std::env::temp_dir().as_os_str().len() > LONGEST {
+            return Some("the temporary directory's name is too long for sockets below it".into());
         }
         let busybox = fs::read(&on_path("busybox")[0]).unwrap_or_default();
         let is_static = !busybox.windows(LOADER.len()).any(|part| part == LOADER);
