@@ -11,13 +11,12 @@ use crate::sys::{inherited, procfs};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A helper that is a child of this process.
 #[derive(Debug)]
 pub struct Aside {
     member: Member,
-    pidfd: Option<OwnedFd>,
 }
 
 impl Aside {
@@ -33,8 +32,7 @@ impl Aside {
             Side::Child => live(name, keep, work),
             Side::Parent(pid) => {
                 // Our unreaped child, dead or alive, so the number is its own.
-                let member = Member::of(pid).unwrap_or(Member { pid, start: 0 });
-                Ok(Aside { member, pidfd: member.pidfd() })
+                Ok(Aside { member: Member::of(pid).unwrap_or(Member { pid, start: 0 }) })
             }
         }
     }
@@ -42,11 +40,6 @@ impl Aside {
     /// Who it is.
     pub fn member(&self) -> Member {
         self.member
-    }
-
-    /// Readable once it has ended; `None` where the kernel gives no such descriptor.
-    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.pidfd.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
     /// True once it has ended. Collects it.

@@ -5,10 +5,10 @@
 //! lock is free is the definition of a crash, and whoever finds it finishes the work. The kernel is
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
 
-use crate::docker::direct::Podman;
 use crate::docker::door::Door;
 use crate::docker::endpoint::Endpoint;
 use crate::docker::label::Labels;
+use crate::docker::podman::Podman;
 use crate::docker::sweep::{self, Swept};
 use crate::docker::tally::{self, Expect};
 use crate::held::Gone;
@@ -227,8 +227,11 @@ impl Books {
             return None;
         }
         let Ok(page) = serde_json::from_slice::<Page>(&fs::read(path).ok()?) else {
-            // Not ours to judge: an empty file after a power cut, or another version's.
-            discard_stale(path);
+            // Nothing is written in it: the power was cut. What another version wrote is not ours to
+            // judge, nor to forget.
+            if file.metadata().is_ok_and(|meta| meta.len() == 0) {
+                discard_stale(path);
+            }
             return None;
         };
         // Another machine or container shares this directory: its pids mean nothing here. After a

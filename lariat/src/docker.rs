@@ -10,7 +10,7 @@
 //! head, label               where HTTP messages end, and what is put into creates (both pure)
 //! tunnel < exchange < proxy < door   from one connection to the wrapper's loop
 //! tally, client < sweep     what is removed in the end
-//! direct                    commands that are docker or podman themselves
+//! direct, podman            commands that are docker or podman themselves
 //! ```
 
 mod client;
@@ -23,6 +23,7 @@ pub mod endpoint;
 mod exchange;
 pub mod head;
 pub mod label;
+pub mod podman;
 pub mod proxy;
 pub mod sweep;
 pub mod tally;

@@ -128,9 +128,10 @@ impl Receipt {
             asked: then.asked + now.asked,
             killed: then.killed + now.killed,
         };
+        // Whoever sweeps again knows what was seen before.
         let Containers { seen, removed } = earlier.containers;
-        self.containers.removed += removed;
-        self.containers.seen = seen.max(self.containers.seen + removed);
+        self.containers.seen = self.containers.seen.max(seen);
+        self.containers.removed = self.containers.removed.max(removed);
         Receipt { reason: earlier.reason, backend: earlier.backend, ..self }
     }
 

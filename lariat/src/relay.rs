@@ -293,7 +293,8 @@ impl Wrapper<'_> {
         let (who, mut fds): (Vec<Who>, Vec<PollFd<'_>>) = slots.into_iter().unzip();
         let unwatched = host.is_some_and(|h| h.pidfd().is_none());
         let parent_check = unwatched.then(|| Instant::now() + PARENT_CHECK);
-        let deadlines = [self.hold.deadline(), parent_check, self.drain.deadline()];
+        let knock_again = self.door.as_ref().and_then(Door::deadline);
+        let deadlines = [self.hold.deadline(), parent_check, self.drain.deadline(), knock_again];
         if !contain::wait(&mut fds, deadlines.into_iter().flatten().min()) {
             return None;
         }

@@ -4,9 +4,9 @@
 //! the new session is written down, and only then does a process exist.
 
 use crate::books::{Books, Entry, Opening, receipt_draft};
-use crate::docker::direct::PodmanRun;
-use crate::docker::door::{self, Door};
+use crate::docker::door::Door;
 use crate::docker::endpoint::Endpoint;
+use crate::docker::podman::PodmanRun;
 use crate::docker::proxy::Service;
 use crate::id::ServerName;
 use crate::receipt::Reason;
@@ -163,7 +163,7 @@ impl Ground {
         let epilogue = |report: &Report| {
             if !entry.is_struck() {
                 if let Some(door) = &door {
-                    door::close_by(door.lifeline());
+                    door.close_from_guardian();
                 }
                 entry.settle(&Reason::WrapperDied, report.clone());
             }

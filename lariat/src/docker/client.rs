@@ -146,6 +146,10 @@ impl Client {
         found.extend(inner);
         found.sort_by(|a, b| a.key().cmp(b.key()));
         found.dedup_by(|a, b| a.key() == b.key());
+        // An engine that knows no filters lists everything. Its word is not enough to remove by.
+        found.retain(|thing| {
+            thing.label(label::SESSION) == Some(session) || thing.label(&within).is_some()
+        });
         Ok(found)
     }
 
@@ -165,7 +169,6 @@ impl Client {
         if answer.status != 200 {
             return Err(io::Error::other(answer.message()));
         }
-        let unreadable = |e: serde_json::Error| io::Error::new(io::ErrorKind::InvalidData, e);
         match kind {
             Kind::Volume => {
                 let listed: Volumes = serde_json::from_slice(&answer.body).map_err(unreadable)?;
@@ -188,8 +191,15 @@ impl Client {
             labels: Option<HashMap<String, String>>,
         }
         let answer = self.ask("GET", &format!("/images/{}/json", escape(image))).await?;
-        let image = serde_json::from_slice::<Image>(&answer.body).ok();
-        Ok(image.and_then(|image| image.config?.labels).unwrap_or_default())
+        match answer.status {
+            200 => {
+                let image: Image = serde_json::from_slice(&answer.body).map_err(unreadable)?;
+                Ok(image.config.and_then(|config| config.labels).unwrap_or_default())
+            }
+            // Gone by force: nobody can have labels from it that were not given.
+            404 => Ok(HashMap::new()),
+            _ => Err(io::Error::other(answer.message())),
+        }
     }
 
     /// Lets a paused container go on.
@@ -224,6 +234,10 @@ impl Client {
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the engine does not answer")),
         }
     }
+}
+
+fn unreadable(error: serde_json::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 /// Reads one answer whole.

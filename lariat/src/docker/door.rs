@@ -6,6 +6,7 @@
 
 use super::endpoint::Endpoint;
 use super::proxy::{self, Service};
+use super::tally::Tally;
 use contain::{Aside, Hold};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
@@ -18,6 +19,12 @@ use std::time::{Duration, Instant};
 
 /// How long a proxy that was told to leave may take; its own patience is shorter.
 const PARTING: Duration = Duration::from_millis(1500);
+
+/// How long to wait after a proxy that came to nothing; longer after each more.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// A proxy that lived this long did come to something.
+const LIVED: Duration = Duration::from_secs(1);
 
 /// What a unix socket's address can hold, with the null that ends it.
 const LONGEST_ADDRESS: usize = 108;
@@ -33,6 +40,9 @@ pub struct Door {
     theirs: OwnedFd,
     service: Service,
     proxy: Option<Aside>,
+    /// When the last proxy was started, and how many before it came to nothing.
+    last: Option<Instant>,
+    failures: u32,
     closing: bool,
 }
 
@@ -54,7 +64,17 @@ impl Door {
         rustix::process::umask(before);
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        Ok(Door { path, listener: bound?, ours, theirs, service, proxy: None, closing: false })
+        Ok(Door {
+            path,
+            listener: bound?,
+            ours,
+            theirs,
+            service,
+            proxy: None,
+            last: None,
+            failures: 0,
+            closing: false,
+        })
     }
 
     /// What the session's processes are to see instead of what we were given.
@@ -79,7 +99,24 @@ impl Door {
 
     /// Readable when somebody knocks and nobody is there to answer.
     pub fn interest(&self) -> Option<BorrowedFd<'_>> {
-        (self.proxy.is_none() && !self.closing).then(|| self.listener.as_fd())
+        let due = self.not_before().is_none_or(|then| Instant::now() >= then);
+        (self.is_unattended() && due).then(|| self.listener.as_fd())
+    }
+
+    /// When to look again, if proxies came to nothing: without a pause a machine that cannot fork
+    /// would be asked to all the time.
+    pub fn deadline(&self) -> Option<Instant> {
+        let then = self.not_before().filter(|_| self.is_unattended());
+        then.filter(|then| *then > Instant::now())
+    }
+
+    fn is_unattended(&self) -> bool {
+        self.proxy.is_none() && !self.closing
+    }
+
+    fn not_before(&self) -> Option<Instant> {
+        let pause = FIRST_PAUSE * (1 << self.failures.checked_sub(1)?.min(6));
+        Some(self.last? + pause)
     }
 
     /// True if there is somebody to answer, for a loop that cannot wait for it.
@@ -103,15 +140,22 @@ impl Door {
             i32::from(served.is_err())
         };
         let keep = [listener.as_fd(), lifeline.as_fd()];
-        if let Ok(proxy) = Aside::fork(c"lariat-docker", &keep, serve) {
-            hold.set_aside(&proxy);
-            self.proxy = Some(proxy);
+        self.last = Some(Instant::now());
+        match Aside::fork(c"lariat-docker", &keep, serve) {
+            Ok(proxy) => {
+                hold.set_aside(&proxy);
+                self.proxy = Some(proxy);
+            }
+            Err(_) => self.failures += 1,
         }
     }
 
     /// A child of the wrapper has ended, perhaps the proxy. The next connection starts another.
     pub fn notice(&mut self) {
-        self.proxy.take_if(|proxy| proxy.has_ended());
+        if self.proxy.take_if(|proxy| proxy.has_ended()).is_some() {
+            let lived = self.last.is_some_and(|start| start.elapsed() >= LIVED);
+            self.failures = if lived { 0 } else { self.failures + 1 };
+        }
     }
 
     /// Tells the proxy to finish what it has begun and to leave. Nothing is answered any more.
@@ -125,21 +169,30 @@ impl Door {
     /// Ends the proxy, once the tree is gone. Returns when nothing more can be created.
     pub fn close(mut self) {
         self.dismiss();
-        let Door { listener, ours, theirs, proxy, .. } = self;
+        let Door { listener, ours, theirs, proxy, service, .. } = self;
         drop((listener, theirs));
-        if !has_left(ours.as_fd())
-            && let Some(proxy) = proxy
-        {
-            proxy.kill();
-            has_left(ours.as_fd());
+        if !has_left(ours.as_fd()) {
+            in_doubt(&service);
+            if let Some(proxy) = proxy {
+                proxy.kill();
+                has_left(ours.as_fd());
+            }
+        }
+    }
+
+    /// The same from the guardian, whose wrapper is dead and which has only the lifeline.
+    pub fn close_from_guardian(&self) {
+        say_goodbye(self.ours.as_fd());
+        if !has_left(self.ours.as_fd()) {
+            in_doubt(&self.service);
         }
     }
 }
 
-/// Ends the proxy from the guardian, whose wrapper is dead and which has only the lifeline.
-pub fn close_by(lifeline: BorrowedFd<'_>) {
-    say_goodbye(lifeline);
-    has_left(lifeline);
+/// A proxy that does not leave may still create something: the sweep is to look longer.
+fn in_doubt(service: &Service) {
+    // A create that is never answered.
+    let _unnoted = Tally::sent(&service.tally);
 }
 
 fn say_goodbye(lifeline: BorrowedFd<'_>) {

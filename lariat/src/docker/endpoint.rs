@@ -40,6 +40,8 @@ pub struct Surroundings {
     pub tls_verify: bool,
     /// True if `DOCKER_TLS` is not empty.
     pub tls: bool,
+    /// Authority, certificate and key, where docker's own flags name them.
+    pub files: [Option<PathBuf>; 3],
 }
 
 /// An engine's address.
@@ -225,10 +227,16 @@ impl Search<'_> {
         let given = self.around.cert_path.clone().filter(|c| !c.as_os_str().is_empty());
         let dir = given.or_else(|| self.config()).unwrap_or_default();
         let verify = self.around.tls_verify;
-        if verify && !dir.join("ca.pem").exists() {
+        if verify && self.around.files[0].is_none() && !dir.join("ca.pem").exists() {
             return Err(Unusable::NoAuthority(dir.join("ca.pem")));
         }
-        Ok(tls(address, &dir, verify))
+        let mut found = tls(address, &dir, verify);
+        if let Endpoint::Tls { ca, cert, key, .. } = &mut found {
+            for (slot, file) in [ca, cert, key].into_iter().zip(&self.around.files) {
+                *slot = file.clone().or_else(|| slot.take());
+            }
+        }
+        Ok(found)
     }
 
     /// What a context says. Its directory is named by a digest of its name; looking into each one

@@ -23,7 +23,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{sleep, timeout};
 
 /// A create longer than this is refused: it has to be held to be labelled.
-const LONGEST_CREATE: usize = 8 << 20;
+const LONGEST_CREATE: usize = 4 << 20;
 
 /// How long a head, or the body of a create, may take once it has begun.
 const SLOW: Duration = Duration::from_secs(60);
@@ -129,7 +129,7 @@ impl From<Broken> for io::Error {
 }
 
 fn invalid(bad: Bad) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{bad:?}"))
+    io::Error::new(io::ErrorKind::InvalidData, bad)
 }
 
 /// The engine's side of a connection.
@@ -174,7 +174,11 @@ impl Exchange {
         while let Some(request) = self.request(&mut engine).await? {
             match self.answer(request, &mut engine).await? {
                 After::Next => {}
-                After::Close | After::Gone => break,
+                After::Close => {
+                    self.part().await;
+                    break;
+                }
+                After::Gone => break,
                 After::Tunnel => {
                     return match engine {
                         Some(engine) => self.tunnel(engine).await,
@@ -188,6 +192,7 @@ impl Exchange {
 
     /// The next request's head; `None` if the client or the engine has left.
     async fn request(&mut self, engine: &mut Option<Engine>) -> io::Result<Option<Request>> {
+        let mut begun = None;
         loop {
             match head::request(&self.client.buffer) {
                 Ok(Some(request)) => return Ok(Some(request)),
@@ -195,10 +200,14 @@ impl Exchange {
                 Err(bad) => {
                     let (status, why) = explain(&bad);
                     self.refuse(status, why).await?;
+                    self.part().await;
                     return Ok(None);
                 }
             }
-            let begun = !self.client.buffer.is_empty();
+            if !self.client.buffer.is_empty() {
+                begun.get_or_insert_with(Instant::now);
+            }
+            let left = begun.map_or(Duration::MAX, |since| SLOW.saturating_sub(since.elapsed()));
             // An engine that closes an idle connection (it was restarted) closes the client's too:
             // the client then connects anew, as it would without us.
             let engine_left = async {
@@ -209,10 +218,11 @@ impl Exchange {
             };
             tokio::select! {
                 biased;
-                more = timeout(if begun { SLOW } else { Duration::MAX }, self.client.fill()) => match more {
+                more = timeout(left, self.client.fill()) => match more {
                     Ok(more) => if !more? { return Ok(None) },
                     Err(_) => {
                         self.refuse("408 Request Timeout", "this request takes too long").await?;
+                        self.part().await;
                         return Ok(None);
                     }
                 },
@@ -249,6 +259,10 @@ impl Exchange {
                      --max-containers"
                 );
                 self.refuse("429 Too Many Requests", &why).await?;
+                return Ok(After::Close);
+            }
+            Err(Refused::Ended) => {
+                self.refuse("503 Service Unavailable", "this session has ended").await?;
                 return Ok(After::Close);
             }
             Err(Refused::Unreachable(e)) => {
@@ -399,7 +413,8 @@ impl Exchange {
             while !client.ended && client.buffer.len() < AHEAD {
                 client.fill().await.map_err(Broken::Source)?;
             }
-            if !client.ended {
+            // What came with the end is another request, which the engine is to hear first.
+            if !client.ended || (!client.buffer.is_empty() && !client.is_gone()) {
                 return std::future::pending().await;
             }
             if !client.is_gone() {
@@ -429,9 +444,6 @@ impl Exchange {
         drop(down);
         let after = if sent || after == After::Tunnel { after } else { After::Close };
         let after = if request.close && after == After::Next { After::Close } else { after };
-        if after == After::Close {
-            self.part().await;
-        }
         Ok(after)
     }
 
@@ -451,10 +463,16 @@ impl Exchange {
         let (from, mut outlet) = split(stream);
         inlet.from = from;
         let up = async {
-            let heard_out = client.drain_to(&mut outlet).await.is_ok() && !client.is_gone();
-            if heard_out && outlet.shutdown().await.is_ok() {
-                client.gone().await;
+            match client.drain_to(&mut outlet).await {
+                Ok(()) if client.is_gone() => return,
+                Ok(()) => {
+                    let _gone = outlet.shutdown().await;
+                }
+                // The engine hears no more; it may still speak.
+                Err(Broken::Sink(_)) => {}
+                Err(_) => return,
             }
+            client.gone().await;
         };
         let down = async {
             let _gone = inlet.drain_to(&mut to_client).await;
@@ -477,9 +495,7 @@ impl Exchange {
              Connection: close\r\n\r\n",
             body.len()
         );
-        self.to_client.write_all(&[head.as_bytes(), &body].concat()).await?;
-        self.part().await;
-        Ok(())
+        self.to_client.write_all(&[head.as_bytes(), &body].concat()).await
     }
 
     /// Closes so that the client can still read what it was sent: a socket that is closed while

@@ -56,6 +56,8 @@ pub(super) struct Shared {
     under_way: Cell<usize>,
     settled: Notify,
     births: Cell<u64>,
+    /// From here on nothing is created.
+    closing: Cell<bool>,
 }
 
 /// A create that was let through.
@@ -79,6 +81,8 @@ pub(super) enum Refused {
     Full(usize),
     /// The engine could not be asked.
     Unreachable(io::Error),
+    /// The session has ended.
+    Ended,
 }
 
 impl Shared {
@@ -102,10 +106,11 @@ impl Shared {
             if alive.count() + self.under_way.get() >= self.service.most {
                 return Err(Refused::Full(self.service.most));
             }
-            self.under_way.set(self.under_way.get() + 1);
-        } else {
-            self.under_way.set(self.under_way.get() + 1);
         }
+        if self.closing.get() {
+            return Err(Refused::Ended);
+        }
+        self.under_way.set(self.under_way.get() + 1);
         Ok(Admitted { shared: Rc::clone(self) })
     }
 }
@@ -133,6 +138,7 @@ pub fn serve(listener: StdListener, lifeline: OwnedFd, service: Service) -> io::
             under_way: Cell::new(0),
             settled: Notify::new(),
             births: Cell::new(0),
+            closing: Cell::new(false),
         });
         accept(listener, lifeline, &shared).await;
         Ok(())
@@ -167,6 +173,7 @@ async fn accept(listener: UnixListener, mut lifeline: UnixStream, shared: &Rc<Sh
         }
     }
     drop(listener);
+    shared.closing.set(true);
     // What the engine has been told to create exists sooner or later; known is better.
     let last = async {
         while shared.under_way.get() > 0 {

@@ -85,12 +85,14 @@ pub fn sweep(endpoint: &Endpoint, session: &str, tally: &Path) -> Swept {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
         Ok(runtime) => {
+            let seen = tally::seen(tally);
             let sweep = Sweep {
                 client: Client::new(endpoint),
                 session,
                 until: Instant::now() + LONGEST,
                 tally,
-                seen: tally::seen(tally),
+                listed: seen.len(),
+                seen,
                 images: HashMap::new(),
             };
             runtime.block_on(sweep.run(expect))
@@ -115,6 +117,8 @@ struct Sweep<'a> {
     until: Instant,
     tally: &'a Path,
     seen: HashSet<String>,
+    /// How many of them were there at the last look; without a look, all.
+    listed: usize,
     /// By image, its labels.
     images: HashMap<String, HashMap<String, String>>,
 }
@@ -129,16 +133,13 @@ impl Sweep<'_> {
         }
         let reachable = !left.iter().any(|l| l.id.is_empty());
         for kind in [Kind::Network, Kind::Volume].into_iter().filter(|_| reachable) {
-            match self.rest(kind).await {
-                // A container that is to be kept keeps what it uses.
-                Ok(_) if spared => {}
+            match self.rest(kind, spared).await {
                 Ok(more) => left.extend(more),
                 Err(e) => left.push(unknown(self.client.endpoint(), &e)),
             }
         }
-        let alive = left.iter().filter(|l| l.kind == Kind::Container.word() && !l.id.is_empty());
-        let seen = self.seen.len() as u32;
-        Swept { seen, removed: seen - (alive.count() as u32).min(seen), left }
+        let (seen, listed) = (self.seen.len() as u32, self.listed as u32);
+        Swept { seen, removed: seen - listed.min(seen), left }
     }
 
     /// Ends containers until none is listed. Also says whether some are to be kept.
@@ -152,6 +153,7 @@ impl Sweep<'_> {
             let listed = self.born_here(listed).await?;
             let (kept, ours): (Vec<Thing>, Vec<Thing>) =
                 listed.into_iter().partition(Thing::is_kept);
+            self.listed = ours.len();
             if !ours.is_empty() {
                 quiet_since = Instant::now();
             }
@@ -206,20 +208,29 @@ impl Sweep<'_> {
         Ok(ours)
     }
 
-    /// Removes networks or volumes. What a container just left may be busy for a moment.
-    async fn rest(&self, kind: Kind) -> io::Result<Vec<Left>> {
+    /// Removes networks or volumes. What a container just left may be busy for a moment; what a
+    /// container uses that is to be kept (`spared`) may stay busy.
+    async fn rest(&self, kind: Kind, spared: bool) -> io::Result<Vec<Left>> {
         let patience = self.until.min(Instant::now() + GRACE);
         loop {
             let mut ours = self.client.of_session(kind, self.session).await?;
             ours.retain(|thing| !thing.is_kept());
-            let mut left = Vec::new();
+            let (mut left, mut in_use) = (Vec::new(), 0);
             for thing in &ours {
                 let answer = self.client.remove(kind, thing.key()).await?;
-                if !matches!(answer.status, 200..=299 | 404) {
-                    left.push(self.left(kind, thing, &answer.message()));
+                match answer.status {
+                    200..=299 | 404 => left.push(self.left(kind, thing, "it did not go in time")),
+                    403 | 409 if spared => in_use += 1,
+                    _ => left.push(self.left(kind, thing, &answer.message())),
                 }
             }
-            if ours.is_empty() || (!left.is_empty() && Instant::now() >= patience) {
+            if ours.len() == in_use {
+                return Ok(Vec::new());
+            }
+            if Instant::now() >= patience {
+                // Removed at the last moment, they are not listed any more.
+                let still = self.client.of_session(kind, self.session).await?;
+                left.retain(|left| still.iter().any(|thing| thing.key() == left.id));
                 return Ok(left);
             }
             sleep(ROUND).await;

@@ -47,14 +47,23 @@ pub(super) async fn run(client: End, engine: End) {
         // Wakes the other thread.
         let _gone = shutdown(&to_engine, Shutdown::Both);
     };
+    let both = [Arc::clone(&to_client), Arc::clone(&from_engine)];
+    let close = move || {
+        for socket in &both {
+            let _gone = shutdown(socket, Shutdown::Both);
+        }
+    };
+    let close_early = close.clone();
     let down = move || {
         copy(&from_engine, &to_client, &engine.early);
-        let _gone = shutdown(&to_client, Shutdown::Both);
+        close();
         let _nobody = said.send(());
     };
     let thread = || thread::Builder::new().stack_size(STACK);
     if thread().spawn(up).is_ok() && thread().spawn(down).is_ok() {
         let _without_a_word = ended.await;
+    } else {
+        close_early();
     }
 }
 

@@ -5,8 +5,9 @@ mod probe;
 mod run;
 mod trial;
 
-use crate::show;
+use crate::{env, show};
 use clap::{Parser, Subcommand};
+use lariat::books::Books;
 use std::process::ExitCode;
 
 /// Ties every MCP server to the session that started it.
@@ -48,10 +49,22 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    if !matches!(cli.verb, Verb::Run(_) | Verb::Probe(_)) {
+        finish_crashed();
+    }
     match cli.verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Run(args) => run::run(args),
         Verb::Probe(args) => probe::run(args),
         Verb::Trial(args) => trial::run(args),
+    }
+}
+
+/// Whatever the command is, it first finishes what crashed sessions left.
+fn finish_crashed() {
+    let Some(dir) = env::state_dir(None).filter(|dir| dir.exists()) else { return };
+    if let Ok(books) = Books::open(&dir) {
+        // Their receipts are in the event log.
+        let _logged = books.sweep();
     }
 }

@@ -42,6 +42,7 @@ pub(crate) fn docker() -> Surroundings {
         cert_path: variable("DOCKER_CERT_PATH").map(PathBuf::from),
         tls_verify: variable("DOCKER_TLS_VERIFY").is_some(),
         tls: variable("DOCKER_TLS").is_some(),
+        ..Surroundings::default()
     }
 }
 

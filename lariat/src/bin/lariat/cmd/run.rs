@@ -2,8 +2,9 @@
 
 use crate::{duration, env, show};
 use lariat::contain::{self, Backend, Choice, Ladder, SpawnStage};
-use lariat::docker::direct::{self, Named, PodmanRun};
+use lariat::docker::direct::{self, Named};
 use lariat::docker::endpoint;
+use lariat::docker::podman::{self, PodmanRun};
 use lariat::id::ServerName;
 use lariat::relay::Run;
 use lariat::start::{Docker, Failure, Plan};
@@ -88,10 +89,7 @@ impl Holding {
         let named = direct::named_engine(program, args)
             .unwrap_or_else(|| Named { args: args.clone(), ..Named::default() });
         let docker = match endpoint::resolve(&named.surroundings(env::docker())) {
-            Ok(endpoint) => endpoint.map(|endpoint| Docker {
-                endpoint: named.with_files(endpoint),
-                most: self.max_containers,
-            }),
+            Ok(endpoint) => endpoint.map(|endpoint| Docker { endpoint, most: self.max_containers }),
             Err(unusable) => {
                 let what = format!("containers are not held: {unusable}");
                 show::failure(&what, None, "or use --containers leave");
@@ -101,7 +99,7 @@ impl Holding {
         if docker.is_some() {
             *args = named.args;
         }
-        (docker, direct::podman_run(program, args))
+        (docker, podman::podman_run(program, args))
     }
 
     pub(crate) fn ladder(&self) -> Ladder {
