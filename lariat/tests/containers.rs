@@ -66,6 +66,10 @@ fn trials() -> Vec<Trial> {
         trials.push(trial(format!("bare::{name}"), missing, move || report::bare(kind)));
         let missing = kind.missing().or_else(report::missing);
         trials.push(trial(format!("report::{name}"), missing, move || report::report(kind)));
+        if kind != Kind::Docker {
+            let elsewhere = move || same::elsewhere(kind);
+            trials.push(trial(format!("same::on-{name}"), kind.missing(), elsewhere));
+        }
     }
     let missing = || Kind::Docker.missing();
     let mut docker = |name: &str, play: fn()| trials.push(trial(name.into(), missing(), play));

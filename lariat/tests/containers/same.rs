@@ -131,6 +131,17 @@ pub(crate) fn script(name: &'static str, script: &'static str) {
     }
 }
 
+/// Another engine, another way to it: what flows in both directions, and ends in each by itself.
+pub(crate) fn elsewhere(kind: Kind) {
+    let engine = Engine::start(kind);
+    let docker = &on_path("docker")[0];
+    // Podman calls what happens by other names.
+    let flows = |name: &str| BY_ALL.contains(&name) && name != "events";
+    for (_, script) in SCRIPTS.iter().filter(|(name, _)| flows(name)) {
+        both(&engine, docker, script);
+    }
+}
+
 /// A large image, by one of them: the proxy stays small.
 pub(crate) fn load() {
     let engine = Engine::start(Kind::Docker);
@@ -205,7 +216,9 @@ fn both(engine: &Engine, docker: &Path, script: &str) -> String {
             peak = peak.max(session.proxy().map_or(0, memory));
             session.has_ended()
         });
-        assert!(ended, "no end; on stderr: {}", session.stderr());
+        let way = if through { "with Lariat" } else { "without Lariat" };
+        let so_far = fs::read_to_string(session.path("said")).unwrap_or_default();
+        assert!(ended, "no end {way}: {so_far}\non stderr: {}", session.stderr());
         assert!(peak < MEMORY, "the proxy has taken {peak} bytes");
         proxied.push(peak > 0);
         let read = |name: &str| {
