@@ -80,6 +80,10 @@ inside)
         stop | kill)
             if [ "$word" = stop ]; then kill -TERM $engine; else kill -KILL $engine; fi
             wait $engine
+            # Its own helper dies with it, a moment later, and must be buried: the next engine takes
+            # one that has not been for one that works.
+            helper=$(cat "$dir/exec/containerd/containerd.pid" 2>/dev/null) &&
+                while kill -0 "$helper" 2>/dev/null; do sleep 0.02; done
             echo left
             ;;
         esac
