@@ -34,7 +34,7 @@ const EVENTS_LIMIT: u64 = 4 << 20;
 const SWEEP_LOOK: Duration = Duration::from_secs(1);
 
 /// How long one sweep waits for the locks of processes that are just being killed.
-const DYING: Duration = Duration::from_millis(50);
+const DYING: Duration = Duration::from_millis(200);
 
 /// A half-written file older than this belongs to nobody.
 const STALE: Duration = Duration::from_secs(60);

@@ -17,6 +17,7 @@
 //! --cpu N          where to run (0); --cpu any leaves it to the kernel
 //! ```
 //!
+//! In the root cgroup (no login session) it takes a cgroup of its own first; see `seat.rs`.
 //! `LARIAT_BIN` names another `lariat` to measure.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
@@ -24,6 +25,7 @@ mod cost;
 mod ends;
 mod peer;
 mod report;
+mod seat;
 mod speed;
 mod teardown;
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> io::Result<()> {
+    let _seat = seat::Seat::take();
     if let Some(cpu) = options.cpu {
         let mut set = rustix::thread::CpuSet::new();
         set.set(cpu);
