@@ -8,11 +8,12 @@
 //! ```text
 //! endpoint, connect         where the real engine is, and reaching it
 //! head, label               where HTTP messages end, and what is put into creates (both pure)
-//! tunnel < exchange < proxy < door   from one connection to the wrapper's loop
+//! admission, tunnel < exchange < proxy < door   from one create to the wrapper's loop
 //! tally, client < sweep     what is removed in the end
 //! direct, podman            commands that are docker or podman themselves
 //! ```
 
+pub mod admission;
 mod client;
 pub mod connect;
 #[cfg(test)]

@@ -4,10 +4,10 @@
 //! the new session is written down, and only then does a process exist.
 
 use crate::books::{Books, Entry, Opening, receipt_draft};
+use crate::docker::admission::Service;
 use crate::docker::door::Door;
 use crate::docker::endpoint::Endpoint;
 use crate::docker::podman::PodmanRun;
-use crate::docker::proxy::Service;
 use crate::id::ServerName;
 use crate::receipt::Reason;
 use contain::{Choice, Command, Hold, Ladder, Machine, Mark, Member, Options, Report, Signals};

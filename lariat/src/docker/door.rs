@@ -4,8 +4,9 @@
 //! proxy is forked, and finds it there. Wrapper and guardian both hold one end of a lifeline whose
 //! other end is the proxy's: a word on it means that the tree is gone, its breaking that both are.
 
+use super::admission::Service;
 use super::endpoint::Endpoint;
-use super::proxy::{self, Service};
+use super::proxy;
 use super::tally::Tally;
 use contain::{Aside, Hold};
 use rustix::event::{PollFd, PollFlags};

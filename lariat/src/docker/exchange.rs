@@ -5,13 +5,14 @@
 //! a connection open stays between them. A client that closes its sending side is passed on as just
 //! that: `docker run` does so at once when it has no input, and still wants the answer.
 
+use super::admission::{Refused, Shared};
 use super::connect::{Stream, connect};
 use super::head::{self, Bad, Body, Request};
 use super::label::{self, Creates};
-use super::proxy::{Refused, Said, Shared};
 use super::tally::Tally;
 use super::tunnel::{self, End};
 use rustix::event::{PollFd, PollFlags};
+use serde_json::json;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
@@ -488,7 +489,7 @@ impl Exchange {
     /// Answers in the engine's place.
     async fn refuse(&mut self, status: &str, why: &str) -> io::Result<()> {
         let message = format!("lariat: {}", why.trim_start_matches("lariat: "));
-        let mut body = serde_json::to_vec(&Said { message: &message })?;
+        let mut body = serde_json::to_vec(&json!({ "message": message }))?;
         body.push(b'\n');
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\

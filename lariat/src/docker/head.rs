@@ -31,16 +31,6 @@ pub enum Bad {
     Malformed(&'static str),
 }
 
-impl Bad {
-    /// The status with which a client is told so.
-    pub fn status(self) -> u16 {
-        match self {
-            Bad::TooLarge => 431,
-            Bad::Malformed(_) => 400,
-        }
-    }
-}
-
 impl fmt::Display for Bad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -75,8 +65,6 @@ pub struct Request {
     pub target: String,
     /// What follows the head.
     pub body: Body,
-    /// The client wants another protocol on this connection.
-    pub upgrade: bool,
     /// The client holds the body back until it is told to go on.
     pub expects_continue: bool,
     /// No other request follows this one.
@@ -178,7 +166,6 @@ pub fn request(bytes: &[u8]) -> Result<Option<Request>, Bad> {
         target: target.into(),
         // A request without either word has no body.
         body: framing.unwrap_or(Body::Empty),
-        upgrade: values(headers, "upgrade").next().is_some(),
         // To the engine the word means nothing in HTTP/1.0.
         expects_continue: minor == 1 && has_token(headers, "expect", "100-continue"),
         close: closes(headers, minor),

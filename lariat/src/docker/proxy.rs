@@ -5,21 +5,15 @@
 //! held and changed. It ends when it is told that the tree is gone, or when both wrapper and
 //! guardian are: from then on nothing can be created any more that nobody would remove.
 
-use super::client::{Client, Kind};
-use super::endpoint::Endpoint;
+use super::admission::{Service, Shared};
 use super::exchange::Exchange;
-use super::label::Labels;
-use serde::Serialize;
-use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Mutex, Notify};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 
@@ -32,95 +26,6 @@ const IDLE: Duration = Duration::from_secs(60);
 /// How long to wait when the machine has no descriptor left for another connection.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
-/// What a proxy needs to know.
-#[derive(Debug, Clone)]
-pub struct Service {
-    /// The real engine.
-    pub endpoint: Endpoint,
-    /// What everything that is created carries.
-    pub labels: Labels,
-    /// How many containers may live at once.
-    pub most: usize,
-    /// Where creates are tallied.
-    pub tally: PathBuf,
-}
-
-/// What all connections share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) service: Service,
-    client: Client,
-    /// One at a time asks whether there is room.
-    admission: Mutex<()>,
-    /// Creates that the engine has not answered.
-    under_way: Cell<usize>,
-    settled: Notify,
-    births: Cell<u64>,
-    /// From here on nothing is created.
-    closing: Cell<bool>,
-}
-
-/// A create that was let through.
-#[derive(Debug)]
-pub(super) struct Admitted {
-    shared: Rc<Shared>,
-}
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        let under_way = &self.shared.under_way;
-        under_way.set(under_way.get() - 1);
-        self.shared.settled.notify_waiters();
-    }
-}
-
-/// Why a create was not let through.
-#[derive(Debug)]
-pub(super) enum Refused {
-    /// As many as the session may have are there.
-    Full(usize),
-    /// The engine could not be asked.
-    Unreachable(io::Error),
-    /// The session has ended.
-    Ended,
-}
-
-impl Shared {
-    /// The labels for one more create.
-    pub(super) fn labels(&self) -> Labels {
-        let number = self.births.replace(self.births.get() + 1);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let birth = format!("{:x}-{number}", since.as_nanos());
-        Labels { birth, ..self.service.labels.clone() }
-    }
-
-    /// Lets a create through, if it is not one container too many.
-    pub(super) async fn admit(self: &Rc<Self>, container: bool) -> Result<Admitted, Refused> {
-        if container {
-            let _turn = self.admission.lock().await;
-            let session = &self.service.labels.session;
-            let listed = self.client.of_session(Kind::Container, session).await;
-            let listed = listed.map_err(Refused::Unreachable)?;
-            let over = ["exited", "dead", "removing"];
-            let alive = listed.iter().filter(|thing| !over.contains(&thing.state.as_str()));
-            if alive.count() + self.under_way.get() >= self.service.most {
-                return Err(Refused::Full(self.service.most));
-            }
-        }
-        if self.closing.get() {
-            return Err(Refused::Ended);
-        }
-        self.under_way.set(self.under_way.get() + 1);
-        Ok(Admitted { shared: Rc::clone(self) })
-    }
-}
-
-/// The body of an answer of our own, in the engine's words.
-#[derive(Debug, Serialize)]
-pub(super) struct Said<'a> {
-    pub(super) message: &'a str,
-}
-
 /// Serves until the lifeline says something or breaks. Blocks.
 pub fn serve(listener: StdListener, lifeline: OwnedFd, service: Service) -> io::Result<()> {
     raise_limit();
@@ -131,15 +36,7 @@ pub fn serve(listener: StdListener, lifeline: OwnedFd, service: Service) -> io::
         let lifeline = StdStream::from(lifeline);
         lifeline.set_nonblocking(true)?;
         let lifeline = UnixStream::from_std(lifeline)?;
-        let shared = Rc::new(Shared {
-            client: Client::new(&service.endpoint),
-            service,
-            admission: Mutex::new(()),
-            under_way: Cell::new(0),
-            settled: Notify::new(),
-            births: Cell::new(0),
-            closing: Cell::new(false),
-        });
+        let shared = Rc::new(Shared::new(service));
         accept(listener, lifeline, &shared).await;
         Ok(())
     })
@@ -173,16 +70,8 @@ async fn accept(listener: UnixListener, mut lifeline: UnixStream, shared: &Rc<Sh
         }
     }
     drop(listener);
-    shared.closing.set(true);
-    // What the engine has been told to create exists sooner or later; known is better.
-    let last = async {
-        while shared.under_way.get() > 0 {
-            let settled = shared.settled.notified();
-            tokio::select! {
-                () = settled => {}
-                Some(_) = connections.join_next() => {}
-            }
-        }
-    };
-    let _in_doubt = timeout(LAST_CREATES, last).await;
+    shared.close();
+    // What the engine has been told to create exists sooner or later; known is better. The
+    // connections are driven meanwhile by the set that they run in.
+    let _in_doubt = timeout(LAST_CREATES, shared.settled()).await;
 }
