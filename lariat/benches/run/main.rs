@@ -15,9 +15,9 @@
 //! --also "CMD"     one more wrapper to compare, by the command that goes before the server
 //! --backend NAME   what Lariat holds with (auto)
 //! --cpu N          where to run (0); --cpu any leaves it to the kernel
+//! --seat           from a cgroup of its own, as a login session has one; see `seat.rs`
 //! ```
 //!
-//! In the root cgroup (no login session) it takes a cgroup of its own first; see `seat.rs`.
 //! `LARIAT_BIN` names another `lariat` to measure.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
@@ -48,6 +48,7 @@ pub(crate) struct Options {
     also: Vec<String>,
     backend: String,
     cpu: Option<usize>,
+    seat: bool,
 }
 
 fn main() -> ExitCode {
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> io::Result<()> {
-    let _seat = seat::Seat::take();
+    let _seat = options.seat.then(seat::Seat::take);
     if let Some(cpu) = options.cpu {
         let mut set = rustix::thread::CpuSet::new();
         set.set(cpu);
@@ -108,6 +109,7 @@ fn options(mut words: impl Iterator<Item = String>) -> io::Result<Options> {
         also: vec![],
         backend: "auto".into(),
         cpu: Some(0),
+        seat: false,
     };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| io::Error::other(format!("{word} what?")));
@@ -124,6 +126,7 @@ fn options(mut words: impl Iterator<Item = String>) -> io::Result<Options> {
             "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
             "--also" => options.also.push(value()?),
             "--backend" => options.backend = value()?,
+            "--seat" => options.seat = true,
             "--cpu" => {
                 let cpu = value()?;
                 options.cpu = if cpu == "any" { None } else { Some(number(&cpu)?) };

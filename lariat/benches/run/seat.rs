@@ -1,8 +1,8 @@
 //! Where the bench sits: in a cgroup, as hosts do.
 //!
 //! A login session puts every host into a cgroup, and the kernel accounts for those in one at every
-//! switch. In the root cgroup it does not. A bench that sat there would compare a bare server that
-//! nobody has with a wrapped one.
+//! switch. In the root cgroup it does not: a bare server measured from there pays less than the same
+//! server does under a host.
 
 use std::fs;
 use std::path::PathBuf;
