@@ -131,11 +131,15 @@ impl Sweep<'_> {
             Ok(ended) => (left, spared) = ended,
             Err(e) => left.push(unknown(self.client.endpoint(), &e)),
         }
-        let reachable = !left.iter().any(|l| l.id.is_empty());
-        for kind in [Kind::Network, Kind::Volume].into_iter().filter(|_| reachable) {
-            match self.rest(kind, spared).await {
-                Ok(more) => left.extend(more),
-                Err(e) => left.push(unknown(self.client.endpoint(), &e)),
+        if !left.iter().any(|l| l.id.is_empty()) {
+            // Neither needs the other.
+            let rest =
+                tokio::join!(self.rest(Kind::Network, spared), self.rest(Kind::Volume, spared));
+            for rest in <[_; 2]>::from(rest) {
+                match rest {
+                    Ok(more) => left.extend(more),
+                    Err(e) => left.push(unknown(self.client.endpoint(), &e)),
+                }
             }
         }
         let (seen, listed) = (self.seen.len() as u32, self.listed as u32);
@@ -215,13 +219,21 @@ impl Sweep<'_> {
         loop {
             let mut ours = self.client.of_session(kind, self.session).await?;
             ours.retain(|thing| !thing.is_kept());
-            let (mut left, mut in_use) = (Vec::new(), 0);
-            for thing in &ours {
-                let answer = self.client.remove(kind, thing.key()).await?;
+            let (mut left, mut in_use, mut refused) = (Vec::new(), 0, false);
+            let mut work = JoinSet::new();
+            for thing in ours.iter().cloned() {
+                let client = self.client.clone();
+                work.spawn(async move { (client.remove(kind, thing.key()).await, thing) });
+            }
+            while let Some(Ok((answer, thing))) = work.join_next().await {
+                let answer = answer?;
                 match answer.status {
-                    200..=299 | 404 => left.push(self.left(kind, thing, "it did not go in time")),
+                    200..=299 | 404 => left.push(self.left(kind, &thing, "it did not go in time")),
                     403 | 409 if spared => in_use += 1,
-                    _ => left.push(self.left(kind, thing, &answer.message())),
+                    _ => {
+                        refused = true;
+                        left.push(self.left(kind, &thing, &answer.message()));
+                    }
                 }
             }
             if ours.len() == in_use {
@@ -233,7 +245,10 @@ impl Sweep<'_> {
                 left.retain(|left| still.iter().any(|thing| thing.key() == left.id));
                 return Ok(left);
             }
-            sleep(ROUND).await;
+            // What let itself be removed is not listed any more when we look.
+            if refused {
+                sleep(ROUND).await;
+            }
         }
     }
 
