@@ -11,7 +11,7 @@
 //! speak   mcp
 //! start   start
 //! own     docker, journal < held < books
-//! words   id, moment, receipt
+//! words   id, moment, receipt, spec, snapshot
 //! ```
 //!
 //! The library prints nothing and reads no environment variable; the binary does both.
@@ -28,6 +28,8 @@ pub mod moment;
 pub mod probe;
 pub mod receipt;
 pub mod relay;
+pub mod snapshot;
+pub mod spec;
 pub mod start;
 
 pub use contain;
