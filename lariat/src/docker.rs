@@ -16,8 +16,6 @@
 pub mod admission;
 mod client;
 pub mod connect;
-#[cfg(test)]
-mod dice;
 pub mod direct;
 pub mod door;
 pub mod endpoint;

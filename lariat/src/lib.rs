@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 pub mod books;
+#[cfg(test)]
+mod dice;
 pub mod docker;
 pub mod held;
 pub mod id;

@@ -122,11 +122,16 @@ impl ServerSpec {
 
     /// True if this tool may be seen and called.
     pub fn allows(&self, tool: &str) -> bool {
-        self.tools.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => tool.starts_with(prefix),
-            None => tool == pattern,
-        })
+        allowed(&self.tools, tool)
     }
+}
+
+/// True if one of these patterns (names, `prefix*`, or `*` for all) fits this tool.
+pub fn allowed(patterns: &[String], tool: &str) -> bool {
+    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+        Some(prefix) => tool.starts_with(prefix),
+        None => tool == pattern,
+    })
 }
 
 impl fmt::Debug for ServerSpec {

@@ -1,7 +1,7 @@
 //! Facts about heads and chunks, and mutations of real ones.
 
 use super::*;
-use crate::docker::dice::Dice;
+use crate::dice::Dice;
 
 const PLAIN: &[u8] = b"GET /v1.44/containers/json?all=1 HTTP/1.1\r\nHost: docker\r\n\
     User-Agent: Docker-Client/27.0 (linux)\r\n\r\n";

@@ -1,7 +1,7 @@
 //! Facts about paths and labels, and mutations of real bodies.
 
 use super::*;
-use crate::docker::dice::Dice;
+use crate::dice::Dice;
 use std::collections::BTreeMap;
 
 fn labels() -> Labels {
