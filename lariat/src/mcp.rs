@@ -1,10 +1,33 @@
 //! Speaking MCP over two byte streams. Knows streams, not processes.
 //!
 //! Two eras: *legacy* (up to 2025-11-25: `initialize`, then a stateful conversation) and *modern*
-//! (2026-07-28: no handshake, everything in each request's `_meta`). [`Client`] is a small client
-//! that waits; it asks what a server offers and goes.
+//! (2026-07-28: no handshake, everything in each request's `_meta`).
+//!
+//! [`Connection`] is a conversation that lasts: our own requests and any number of attached clients
+//! share one server. What they say goes through byte for byte, except for the few tokens by which
+//! answers find their way back. [`Client`] is a small client that waits; it asks what a server
+//! offers and goes.
+//!
+//! ```text
+//! frame, envelope, reply < mux   lines, what they say, and who gets them (all pure)
+//! queue < connection             streams, room and waiting
+//! client                         the probe
+//! ```
 
 mod client;
+pub mod connection;
+mod envelope;
 mod frame;
+mod mux;
+mod queue;
+mod reply;
 
 pub use client::{Client, Error, Offer};
+pub use connection::{Connection, Hello, Rules};
+
+/// The newest revision of each era that we speak.
+const LEGACY: &str = "2025-11-25";
+const MODERN: &str = "2026-07-28";
+
+/// More pages than this is a server that never ends its list.
+const PAGES: usize = 1000;

@@ -1,6 +1,7 @@
 //! A client that asks a server what it offers. Synchronous and bounded by a deadline.
 
 use super::frame::Frames;
+use super::{LEGACY, MODERN, PAGES};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
@@ -8,13 +9,6 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-
-/// The newest revision of each era that we speak.
-const LEGACY: &str = "2025-11-25";
-const MODERN: &str = "2026-07-28";
-
-/// More pages than this is a server that never ends its list.
-const PAGES: usize = 1000;
 
 /// How often the caller gets to look around while we wait.
 const GLANCE: Duration = Duration::from_millis(10);

@@ -3,6 +3,12 @@
 /// A longer line is not a message we asked for.
 const LONGEST: usize = 64 << 20;
 
+/// What is read at once, at least. An idle connection holds no more than this.
+const PIECE: usize = 2 << 10;
+
+/// A buffer that has grown beyond this is given back when it is empty.
+const KEPT: usize = 16 << 10;
+
 /// A line was longer than anything we would keep.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
@@ -20,11 +26,35 @@ pub(crate) struct Frames {
 impl Frames {
     /// Takes in what was read.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        self.compact();
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() > LONGEST { Err(TooLong) } else { Ok(()) }
+    }
+
+    /// Where to read the next bytes to, behind what is there. It grows with the line.
+    pub(crate) fn room(&mut self) -> Result<&mut Vec<u8>, TooLong> {
+        self.compact();
+        if self.buffer.len() > LONGEST {
+            return Err(TooLong);
+        }
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
+            self.buffer = Vec::new();
+        }
+        self.buffer.reserve(PIECE);
+        Ok(&mut self.buffer)
+    }
+
+    /// What came after the last newline, if anything: a peer that closed in the middle of a line,
+    /// or that does not end its last one.
+    pub(crate) fn rest(mut self) -> Option<Vec<u8>> {
+        self.compact();
+        (!self.buffer.is_empty()).then_some(self.buffer)
+    }
+
+    fn compact(&mut self) {
         self.buffer.drain(..self.given);
         self.searched -= self.given;
         self.given = 0;
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() > LONGEST { Err(TooLong) } else { Ok(()) }
     }
 
     /// The next whole line, without its end.
@@ -34,8 +64,18 @@ impl Frames {
             self.searched = self.buffer.len();
             return None;
         };
-        let mut line = self.buffer[self.given..at].to_vec();
-        (self.given, self.searched) = (at + 1, at + 1);
+        let whole = self.given == 0 && at + 1 == self.buffer.len();
+        let mut line = if whole && at > KEPT {
+            // A long line is handed over, not copied.
+            let mut line = std::mem::take(&mut self.buffer);
+            self.searched = 0;
+            line.truncate(at);
+            line
+        } else {
+            let line = self.buffer[self.given..at].to_vec();
+            (self.given, self.searched) = (at + 1, at + 1);
+            line
+        };
         line.pop_if(|b| *b == b'\r');
         Some(line)
     }
@@ -56,7 +96,33 @@ mod tests {
                 lines.extend(std::iter::from_fn(|| frames.next()));
             }
             assert_eq!(lines, [&b"one"[..], b"", b"two"], "pieces of {size}");
-            assert_eq!(&frames.buffer[frames.given..], b"three");
+            assert_eq!(frames.rest().as_deref(), Some(&b"three"[..]));
         }
+    }
+
+    #[test]
+    fn a_long_line_leaves_no_big_buffer_behind() {
+        let mut frames = Frames::default();
+        for length in [1 << 20, 3, KEPT + 1, 0, 1 << 20] {
+            for more in [&b"\n"[..], b"\nnext\n"] {
+                frames.room().unwrap().extend(std::iter::repeat_n(b'x', length));
+                assert_eq!(frames.next(), None);
+                frames.room().unwrap().extend_from_slice(more);
+                assert_eq!(frames.next().unwrap().len(), length);
+                assert_eq!(frames.next().is_some(), more.len() > 1);
+                assert_eq!(frames.next(), None);
+                assert!(frames.room().unwrap().capacity() <= KEPT);
+            }
+        }
+        assert_eq!(frames.rest(), None);
+    }
+
+    #[test]
+    fn a_line_that_never_ends_is_too_long() {
+        let mut frames = Frames::default();
+        frames.room().unwrap().resize(LONGEST, b'x');
+        assert_eq!(frames.next(), None);
+        frames.room().unwrap().push(b'x');
+        assert_eq!(frames.room(), Err(TooLong));
     }
 }
