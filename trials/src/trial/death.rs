@@ -106,26 +106,40 @@ pub(super) fn find_guardian(wrapper: Process, place: &Place) -> Option<Process> 
 }
 
 /// What an owner program started to hold the tree: the parent of the guardian, which leads a
-/// process group of its own. Both carry the token and are not the server; the holder need not be the
-/// owner's child.
+/// process group of its own. The holder need not be the owner's child. Both may carry the token
+/// without being the server; if they do not, the guardian is the parent of whoever of the tree has no
+/// parent there.
 pub(super) fn find_holder(owner: Process, place: &Place) -> Option<Process> {
     let server = server_line(place);
-    let helpers: Vec<(i32, Stat)> = pids()
+    let carriers: Vec<(i32, Stat)> = pids()
         .filter(|pid| *pid != owner.pid)
         .filter(|pid| {
-            let line = command_line(*pid);
             let token = place.token.as_bytes();
-            let carries = line.windows(token.len()).any(|word| word == token);
-            carries && !line.starts_with(&server)
+            command_line(*pid).windows(token.len()).any(|word| word == token)
         })
         .filter_map(|pid| Some((pid, Stat::of(pid).filter(|stat| stat.is_alive(pid))?)))
         .collect();
-    let guardian = helpers.iter().find(|(pid, stat)| {
-        stat.group == *pid && helpers.iter().any(|(other, _)| *other == stat.parent)
+    let carries = |pid: i32| carriers.iter().any(|(other, _)| *other == pid);
+    let told = carriers.iter().find(|(pid, stat)| {
+        stat.group == *pid
+            && carries(stat.parent)
+            && !command_line(*pid).starts_with(&server)
+            && !command_line(stat.parent).starts_with(&server)
     });
-    let holder = guardian.map(|(_, stat)| stat.parent)?;
-    let (pid, stat) = helpers.iter().find(|(pid, _)| *pid == holder)?;
-    Some(Process { pid: *pid, start: stat.start })
+    let holder = match told {
+        Some((_, guardian)) => guardian.parent,
+        None => {
+            let executable = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+            let ours = executable(owner.pid);
+            let is_helper = |pid: &i32| *pid != owner.pid && executable(*pid) == ours;
+            // Bystanders have no parent there either; theirs is the runner, whose own is a stranger.
+            carriers.iter().filter(|(_, stat)| !carries(stat.parent)).find_map(|(_, root)| {
+                let guardian = Stat::of(Some(root.parent).filter(is_helper)?)?;
+                Some(guardian.parent).filter(is_helper)
+            })?
+        }
+    };
+    Process::now(holder)
 }
 
 fn server_line(place: &Place) -> Vec<u8> {

@@ -222,6 +222,14 @@ fn newest() -> impl Iterator<Item = i32> {
         let last = load.split_whitespace().nth(4).and_then(|pid| pid.parse::<i32>().ok());
         last.into_iter().flat_map(|last| (last - 4..=last + 1).rev())
     })
+    .filter(|pid| is_process(*pid))
+}
+
+/// Threads are numbered with the processes, and found under their number though no listing has them.
+fn is_process(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    group.and_then(|group| group.trim().parse().ok()) == Some(pid)
 }
 
 fn all_with(pid: i32) -> std::ops::RangeInclusive<Process> {
