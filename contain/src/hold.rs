@@ -204,6 +204,11 @@ impl Hold {
         self.backend
     }
 
+    /// Whose descendants the tree's processes are, as long as it lives.
+    pub fn guardian(&self) -> Member {
+        self.guardian
+    }
+
     /// Tells that this child of the holder is not of the tree. It must end before the tree can be
     /// seen to have ended without a guardian: only a holder with no children knows that it has none.
     pub fn set_aside(&mut self, aside: &Aside) {

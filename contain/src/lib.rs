@@ -40,7 +40,7 @@ mod sys;
 mod tree;
 mod wire;
 
-pub use aside::{Aside, detach};
+pub use aside::{Aside, detach, part_from_parent};
 pub use error::{Error, SpawnStage};
 pub use hold::{Command, Event, Hold, Options};
 pub use holder::main_if_asked;
@@ -51,6 +51,7 @@ pub use report::{Emptied, Exit, Kind, Report, Survivor, Survivors};
 pub use sys::Backend;
 pub use sys::cgroup::Leaf;
 pub use sys::inherited::close_leaked;
+pub use sys::launch::leave;
 pub use sys::mark::{Mark, sweep};
 pub use sys::signals::number as signal;
 pub use sys::signals::{Signals, name as signal_name};
@@ -60,5 +61,12 @@ pub use tree::{Spec, Tree};
 
 /// Looking at single processes.
 pub mod process {
+    use crate::member::Member;
+
     pub use crate::sys::procfs::{Stat, name, pids, resident, stat};
+
+    /// Everyone who descends from this process, as `/proc` has it now.
+    pub fn below(root: i32) -> Vec<Member> {
+        crate::sys::descent::below(root, &[])
+    }
 }

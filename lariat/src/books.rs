@@ -50,6 +50,9 @@ pub struct Books {
 pub struct Page {
     /// Which session.
     pub session: SessionId,
+    /// The session of several servers that this one is part of.
+    #[serde(default)]
+    pub within: Option<SessionId>,
     /// Which server.
     pub server: ServerName,
     /// The wrapper, by pid and start time.
@@ -111,6 +114,8 @@ impl Place {
 pub struct Opening<'a> {
     /// Which server.
     pub server: ServerName,
+    /// The session of several servers that it is part of.
+    pub within: Option<SessionId>,
     /// Its number.
     pub mark: Mark,
     /// What will hold it.
@@ -147,6 +152,11 @@ impl Books {
         self.dir.join("sessions")
     }
 
+    /// Where the creates of a session with this name are tallied.
+    pub(crate) fn tally_of(dir: &Path, session: &str) -> PathBuf {
+        dir.join("sessions").join(format!("{session}.docker"))
+    }
+
     /// Writes down a session before it begins.
     pub fn note(&self, opening: Opening<'_>) -> io::Result<Entry> {
         let session = SessionId::of(opening.mark);
@@ -160,6 +170,7 @@ impl Books {
             docker,
             podman: opening.podman,
             session: session.clone(),
+            within: opening.within,
             server: opening.server,
             wrapper: me,
             host: opening.host.map(|m| (m.pid, m.start)),
@@ -247,22 +258,22 @@ impl Books {
         })
     }
 
+    /// Finishes one session whose wrapper and guardian are both gone. Blocks; `None` if somebody
+    /// else has done it.
+    pub fn finish(&self, session: &SessionId) -> Option<Receipt> {
+        let path = self.sessions().join(format!("{session}.json"));
+        let entry = self.if_crashed(&path, &Place::here(), Instant::now() + DYING)?;
+        let report = entry.look();
+        Some(entry.settle(&Reason::WrapperDied, report).receipt)
+    }
+
     /// Finishes what crashed sessions left behind. Returns the receipts of those that are done: an
     /// engine can take its time, so containers are removed by a process of its own that nobody waits
     /// for. To be called by a process of one thread, before it holds anything.
     pub fn sweep(&self) -> Vec<Receipt> {
-        let boot = Place::here().boot;
         let mut receipts = Vec::new();
         for entry in self.crashed() {
-            let report = match Mark::from_number(entry.page.mark) {
-                Some(mark) if entry.page.place.boot == boot => {
-                    contain::sweep(mark, entry.page.leaf.as_deref(), SWEEP_LOOK)
-                }
-                _ => Report::nothing(contain::Backend::Descent),
-            };
-            // What held it is what it was held by, whoever ends it.
-            let backend = contain::Backend::named(&entry.page.backend).unwrap_or(report.backend);
-            let report = Report { backend, ..report };
+            let report = entry.look();
             let settle = || entry.settle(&Reason::WrapperDied, report.clone()).receipt;
             let slow = entry.expect() != Expect::Nothing || entry.page.podman.is_some();
             let detached = slow
@@ -357,6 +368,19 @@ impl Entry {
         serde_json::from_slice(&fs::read(self.so_far()).ok()?).ok()
     }
 
+    /// Ends what is left of the processes of a session that nobody holds any more.
+    fn look(&self) -> Report {
+        let report = match Mark::from_number(self.page.mark) {
+            Some(mark) if self.page.place.boot == Place::here().boot => {
+                contain::sweep(mark, self.page.leaf.as_deref(), SWEEP_LOOK)
+            }
+            _ => Report::nothing(contain::Backend::Descent),
+        };
+        // What held it is what it was held by, whoever ends it.
+        let backend = contain::Backend::named(&self.page.backend).unwrap_or(report.backend);
+        Report { backend, ..report }
+    }
+
     fn expect(&self) -> Expect {
         tally::expect(&self.tally())
     }
@@ -383,6 +407,7 @@ impl Entry {
         let (session, server) = (self.page.session.clone(), self.page.server.clone());
         let mut receipt =
             Receipt::new(session, server, reason, (started, SystemTime::now()), &report);
+        receipt.within = self.page.within.clone();
         receipt.containers = Containers { seen: swept.seen, removed: swept.removed };
         receipt.survivors.extend(swept.left.iter().map(|left| Survivor {
             kind: left.kind.into(),

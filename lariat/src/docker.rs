@@ -14,7 +14,7 @@
 //! ```
 
 pub mod admission;
-mod client;
+pub(crate) mod client;
 pub mod connect;
 pub mod direct;
 pub mod door;

@@ -23,6 +23,7 @@ pub mod books;
 mod dice;
 pub mod docker;
 pub mod held;
+mod holder;
 pub mod id;
 pub mod journal;
 pub mod mcp;
@@ -30,8 +31,10 @@ pub mod moment;
 pub mod probe;
 pub mod receipt;
 pub mod relay;
+pub mod session;
 pub mod snapshot;
 pub mod spec;
 pub mod start;
 
 pub use contain;
+pub use holder::main_if_asked;

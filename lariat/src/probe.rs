@@ -72,8 +72,13 @@ pub fn probe(
         stdout: server_stdout,
         stderr: server_stderr,
     };
-    let around =
-        Around { signals: &signals, host: None, host_pidfd: None, stderr: Some(stderr.as_fd()) };
+    let around = Around {
+        signals: &signals,
+        host: None,
+        host_pidfd: None,
+        stderr: Some(stderr.as_fd()),
+        owner: None,
+    };
     let begun = Instant::now();
     let Running { mut hold, entry, mut door } = ground.start(command, &around)?;
     let (mut ended, mut interrupted) = (None, None);

@@ -21,6 +21,8 @@ pub enum Reason {
     WrapperDied,
     /// The owner asked for it.
     Closed,
+    /// The owner let go of it, or is gone.
+    OwnerGone,
     /// Something of ours failed; the word says what.
     Failed(String),
 }
@@ -34,6 +36,7 @@ impl fmt::Display for Reason {
             Reason::HostDied => f.write_str("host-died"),
             Reason::WrapperDied => f.write_str("wrapper-died"),
             Reason::Closed => f.write_str("closed"),
+            Reason::OwnerGone => f.write_str("owner-gone"),
             Reason::Failed(what) => write!(f, "failed:{what}"),
         }
     }
@@ -96,6 +99,9 @@ impl fmt::Display for Survivor {
 pub struct Receipt {
     /// Which session.
     pub session: SessionId,
+    /// The session of several servers that this one was part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<SessionId>,
     /// Which server.
     pub server: ServerName,
     /// Why it ended.
@@ -153,6 +159,7 @@ impl Receipt {
         };
         Receipt {
             session,
+            within: None,
             server,
             reason: reason.to_string(),
             backend: report.backend.name().into(),

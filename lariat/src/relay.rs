@@ -1,9 +1,10 @@
-//! `lariat run`: one server between a host's stdin and stdout, for as long as the host wants it.
+//! One server and its host, for as long as the host wants it.
 //!
-//! Two modes with one loop. *Direct*: the server inherits the host's streams themselves and no byte
+//! Three modes with one loop. *Direct*: the server inherits the host's streams themselves and no byte
 //! passes through here; the loop only watches for hang-up. *Relayed*: bytes are copied as they come,
-//! unchanged. Either way stderr is drained, signals are passed on, and the loop ends when the tree
-//! has.
+//! unchanged. *Held*: the host embeds the library, has its own ends of the streams, and says on a
+//! socket what it wants. Either way stderr is drained, signals are passed on, and the loop ends when
+//! the tree has.
 //!
 //! Nothing that must happen depends on this process living: the guardian ends the tree if it dies.
 
@@ -17,12 +18,13 @@ use crate::docker::door::Door;
 use crate::id::ServerName;
 use crate::journal::{Journal, make_private_dir};
 use crate::receipt::{Reason, Receipt};
-use crate::start::{self, Around, Failure, Ground, Plan, Running};
+use crate::start::wire::{Control, Order, Word};
+use crate::start::{self, Around, Failure, Ground, Owner, Plan, Running};
 use contain::signal::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGURG, SIGUSR1,
     SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
 };
-use contain::{Ask, Command, Event, Exit, Hold, Report, Signals};
+use contain::{Ask, Command, Event, Exit, Hold, Member, Report, Signals};
 use host::Host;
 use outlet::Outlet;
 use pump::{Flow, Pump, Sink};
@@ -83,13 +85,25 @@ pub struct Outcome {
     pub unwritten: Option<io::Error>,
 }
 
+/// A server of a host that embeds the library.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The program.
+    pub(crate) program: OsString,
+    /// Its arguments.
+    pub(crate) args: Vec<OsString>,
+    /// How it is held.
+    pub(crate) plan: Plan,
+    /// The server's own ends.
+    pub(crate) stdin: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    /// The host, by pid and start time.
+    pub(crate) owner: Option<(i32, u64)>,
+}
+
 /// Runs a server until its session ends. Returns when its tree has.
 pub fn run(run: Run) -> Result<Outcome, Failure> {
-    // First of all: a signal that comes from here on is handled, not fatal.
-    let mut all = [STOP, PASSED_ON].concat();
-    // A file too large is an error of ours to handle, not one to die of.
-    all.extend([SIGCHLD, SIGXFSZ]);
-    let signals = Signals::block(&all).map_err(Failure::Streams)?;
+    let signals = block_signals()?;
     contain::close_leaked();
     let host = Host::find();
     let server = run.plan.server.clone();
@@ -110,21 +124,52 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
         host: host.member(),
         host_pidfd: host.pidfd(),
         stderr: drain.source(),
+        owner: None,
+    };
+    let running = ground.start(command, &around)?;
+    let (entry, ends) = (running.entry, streams.ends);
+    Wrapper::new(running.hold, running.door, &signals, drain, ends, &entry, Some(host)).serve()
+}
+
+/// Holds a server until its owner wants no more. Says on the way what happens.
+pub(crate) fn hold(held: Held, control: &mut Control) -> Result<Outcome, Failure> {
+    let signals = block_signals()?;
+    let streams_error = |e: rustix::io::Errno| Failure::Streams(e.into());
+    let owner = held.owner.map(|(pid, start)| Member { pid, start });
+    let owner_pidfd = owner.and_then(|owner| owner.pidfd());
+    let server = held.plan.server.clone();
+    let ground = Ground::prepare(held.plan)?;
+    let log = open_log(ground.books.logs(), &server)?;
+    let (stderr, server_stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(streams_error)?;
+    set_nonblocking(&stderr).map_err(streams_error)?;
+    let drain = Drain::new(stderr, None, Some(log)).remembering();
+    let command = Command {
+        program: held.program,
+        args: held.args,
+        env: Vec::new(),
+        stdin: held.stdin,
+        stdout: held.stdout,
+        stderr: server_stderr,
+    };
+    let around = Around {
+        signals: &signals,
+        host: owner,
+        host_pidfd: owner_pidfd.as_ref().map(AsFd::as_fd),
+        stderr: drain.source(),
+        owner: Some(control),
     };
     let Running { hold, entry, door } = ground.start(command, &around)?;
-    let wrapper = Wrapper {
-        hold,
-        signals: &signals,
-        host: Some(host),
-        drain,
-        ends: streams.ends,
-        entry: &entry,
-        door,
-        cause: None,
-        had: Vec::new(),
-        exit: None,
-    };
-    wrapper.serve()
+    control.say(&Word::Noted(entry.page().session.clone()));
+    let ends = Ends::Held(control);
+    Wrapper::new(hold, door, &signals, drain, ends, &entry, None).serve()
+}
+
+/// First of all: a signal that comes from here on is handled, not fatal.
+fn block_signals() -> Result<Signals, Failure> {
+    let mut all = [STOP, PASSED_ON].concat();
+    // A file too large is an error of ours to handle, not one to die of.
+    all.extend([SIGCHLD, SIGXFSZ]);
+    Signals::block(&all).map_err(Failure::Streams)
 }
 
 fn open_log(dir: PathBuf, server: &ServerName) -> Result<Journal, Failure> {
@@ -134,11 +179,13 @@ fn open_log(dir: PathBuf, server: &ServerName) -> Result<Journal, Failure> {
 }
 
 /// The ends of the conversation that stay with us.
-enum Ends {
+enum Ends<'a> {
     /// The server has the host's own streams; these copies are only watched.
     Direct { stdin: Option<OwnedFd>, stdout: Option<OwnedFd> },
     /// Bytes pass through here.
     Relayed { up: Pump, down: Pump },
+    /// The host has them; we have its word.
+    Held(&'a mut Control),
 }
 
 /// The server's streams and ours.
@@ -147,7 +194,7 @@ struct Streams {
     server_stdout: OwnedFd,
     server_stderr: OwnedFd,
     stderr: OwnedFd,
-    ends: Ends,
+    ends: Ends<'static>,
 }
 
 impl Streams {
@@ -200,6 +247,7 @@ enum Who {
     Up,
     Down,
     Door,
+    Owner,
 }
 
 /// The loop's state.
@@ -209,7 +257,7 @@ struct Wrapper<'a> {
     /// Until it has died.
     host: Option<Host>,
     drain: Drain,
-    ends: Ends,
+    ends: Ends<'a>,
     entry: &'a Entry,
     /// Where the server's processes find Docker.
     door: Option<Door>,
@@ -220,7 +268,20 @@ struct Wrapper<'a> {
     exit: Option<Exit>,
 }
 
-impl Wrapper<'_> {
+impl<'a> Wrapper<'a> {
+    fn new(
+        hold: Hold,
+        door: Option<Door>,
+        signals: &'a Signals,
+        drain: Drain,
+        ends: Ends<'a>,
+        entry: &'a Entry,
+        host: Option<Host>,
+    ) -> Wrapper<'a> {
+        let (cause, had, exit) = (None, Vec::new(), None);
+        Wrapper { hold, signals, host, drain, ends, entry, door, cause, had, exit }
+    }
+
     fn serve(mut self) -> Result<Outcome, Failure> {
         let mut blind = 0;
         loop {
@@ -246,10 +307,14 @@ impl Wrapper<'_> {
                 match event {
                     Event::Started => {
                         start::began(self.entry, &self.hold);
+                        self.tell_started();
                         contain::give_back_code();
                     }
                     Event::Failed(error) => return Err(start::give_up(self.entry, error)),
-                    Event::Exited(exit) => self.exit = Some(exit),
+                    Event::Exited(exit) => {
+                        self.exit = Some(exit);
+                        self.tell_exited(exit);
+                    }
                     Event::GuardianDied => {
                         // A tree without a guardian is gone when we have no children at all.
                         if let Some(door) = &mut self.door {
@@ -282,6 +347,7 @@ impl Wrapper<'_> {
                 slots.extend(stdin.as_ref().map(|fd| (Who::Stdin, watch(fd, half))));
                 slots.extend(stdout.as_ref().map(|fd| (Who::Stdout, watch(fd, whole))));
             }
+            Ends::Held(control) => slots.extend(control.interest().map(|fd| (Who::Owner, fd))),
         }
         slots.extend(self.hold.event_fd().map(|fd| (Who::Tree, readable(fd))));
         let knock = self.door.as_ref().and_then(Door::interest);
@@ -347,7 +413,43 @@ impl Wrapper<'_> {
                 down.refuse();
                 self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
             }
+            (Who::Owner, Ends::Held(control)) => {
+                let listens = control.hear();
+                let orders: Vec<Order> = std::iter::from_fn(|| control.order()).collect();
+                for order in orders {
+                    match order {
+                        Order::Close => self.end(Reason::Closed, Ask::Closed),
+                        Order::Kill => self.end(Reason::Closed, Ask::Kill),
+                    }
+                }
+                if !listens {
+                    self.end(Reason::OwnerGone, Ask::OwnerDied);
+                }
+            }
             _ => {}
+        }
+    }
+
+    /// Tells an owner that the command runs.
+    fn tell_started(&self) {
+        if let (Ends::Held(control), Some(leader)) = (&self.ends, self.hold.leader()) {
+            control.say(&Word::Started {
+                pid: leader.pid,
+                guardian: self.hold.guardian().pid,
+                backend: self.hold.backend().name().into(),
+            });
+        }
+    }
+
+    /// Tells an owner how the command ended, and what it said of that.
+    fn tell_exited(&mut self, exit: Exit) {
+        if let Ends::Held(control) = &self.ends {
+            self.drain.take();
+            let how = match exit {
+                Exit::Code(code) => format!("exit code {code}"),
+                Exit::Signal(signal) => contain::signal_name(signal),
+            };
+            control.say(&Word::Exited { how, last_words: self.drain.last_words() });
         }
     }
 
@@ -417,6 +519,9 @@ impl Wrapper<'_> {
             door.close();
         }
         let Settled { receipt, unwritten } = self.entry.settle(&reason, report);
+        if let Ends::Held(control) = &self.ends {
+            control.tell(&receipt);
+        }
         self.hold.done();
         Outcome { exit, receipt, unwritten }
     }

@@ -1,17 +1,25 @@
 //! Starting a server: books first, then the tree.
 //!
 //! Whoever serves a server (the relay, a probe) begins here: what crashed sessions left is swept,
-//! the new session is written down, and only then does a process exist.
+//! the new session is written down, and only then does a process exist. A host with threads cannot
+//! do that itself; [`local`] starts a holder that does it for the host.
+
+pub(crate) mod image;
+pub(crate) mod local;
+pub(crate) mod wire;
 
 use crate::books::{Books, Entry, Opening, receipt_draft};
 use crate::docker::admission::Service;
+use crate::docker::direct::{self, Named};
 use crate::docker::door::Door;
-use crate::docker::endpoint::Endpoint;
-use crate::docker::podman::PodmanRun;
-use crate::id::ServerName;
-use crate::receipt::Reason;
+use crate::docker::endpoint::{self, Endpoint, Surroundings, Unusable};
+use crate::docker::podman::{self, PodmanRun};
+use crate::id::{ServerName, SessionId};
+use crate::receipt::{Reason, Receipt};
 use contain::{Choice, Command, Hold, Ladder, Machine, Mark, Member, Options, Report, Signals};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -21,6 +29,8 @@ use std::path::PathBuf;
 pub struct Plan {
     /// Its name in receipts and logs.
     pub server: ServerName,
+    /// The session of several servers that it is part of.
+    pub within: Option<SessionId>,
     /// How it is asked to leave.
     pub ladder: Ladder,
     /// What holds it.
@@ -33,15 +43,46 @@ pub struct Plan {
     pub receipt: Option<PathBuf>,
     /// Where the books are.
     pub state_dir: PathBuf,
+    /// True to finish first what crashed sessions left.
+    pub sweep: bool,
 }
 
 /// How a server may use containers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Docker {
     /// The real engine.
     pub endpoint: Endpoint,
     /// How many containers may live at once.
     pub most: usize,
+}
+
+/// Where the containers will be that a command starts and that are to end with it.
+#[derive(Debug)]
+pub struct Containers {
+    /// The engine that docker would use here, or why that cannot be told.
+    pub docker: Result<Option<Docker>, Unusable>,
+    /// The podman that the command is.
+    pub podman: Option<PodmanRun>,
+}
+
+impl Containers {
+    /// Looks at the command and its surroundings. `args` lose the flags by which docker was told
+    /// where its engine is, which the session's socket stands for.
+    pub fn of(
+        program: &OsStr,
+        args: &mut Vec<OsString>,
+        around: Surroundings,
+        most: usize,
+    ) -> Containers {
+        let named = direct::named_engine(program, args)
+            .unwrap_or_else(|| Named { args: args.clone(), ..Named::default() });
+        let endpoint = endpoint::resolve(&named.surroundings(around));
+        if matches!(endpoint, Ok(Some(_))) {
+            *args = named.args;
+        }
+        let docker = endpoint.map(|found| found.map(|endpoint| Docker { endpoint, most }));
+        Containers { docker, podman: podman::podman_run(program, args) }
+    }
 }
 
 /// Why a server could not be started. Nothing of it is left.
@@ -61,6 +102,31 @@ pub enum Failure {
     Start(contain::Error),
 }
 
+impl Failure {
+    /// What failed, on what, and why, for whoever asked for this program.
+    pub(crate) fn in_words(&self, program: &str) -> String {
+        match self {
+            Failure::State(dir, e) => {
+                format!("the state directory {} cannot be written: {e}", dir.display())
+            }
+            Failure::Log(dir, e) => format!("its log in {} cannot be written: {e}", dir.display()),
+            Failure::Receipt(file, e) => {
+                format!("its receipt {} cannot be written: {e}", file.display())
+            }
+            Failure::Docker(socket, e) => {
+                format!("its Docker socket {} cannot be made: {e}", socket.display())
+            }
+            Failure::Streams(e) => format!("its streams cannot be set up: {e}"),
+            Failure::Start(e) => match (e.exit_code(), std::error::Error::source(e)) {
+                (127, _) => format!("`{program}` was not found; check the spelling and PATH"),
+                (126, Some(cause)) => format!("`{program}` cannot be executed: {cause}"),
+                (_, Some(cause)) => format!("cannot {e}: {cause}"),
+                (_, None) => format!("cannot {e}"),
+            },
+        }
+    }
+}
+
 /// What the server's surroundings are.
 #[derive(Debug)]
 pub(crate) struct Around<'a> {
@@ -72,6 +138,17 @@ pub(crate) struct Around<'a> {
     pub(crate) host_pidfd: Option<BorrowedFd<'a>>,
     /// The reading end of the server's stderr.
     pub(crate) stderr: Option<BorrowedFd<'a>>,
+    /// Who wants the receipt even if this process is not there any more to give it.
+    pub(crate) owner: Option<&'a dyn Owner>,
+}
+
+/// Somebody at the other end of a descriptor who waits for the receipt.
+pub(crate) trait Owner: std::fmt::Debug {
+    /// For the guardian to hold.
+    fn line(&self) -> BorrowedFd<'_>;
+
+    /// Tells it. May run in the guardian.
+    fn tell(&self, receipt: &Receipt);
 }
 
 /// A session that is about to begin: the ground is prepared, nothing is started.
@@ -98,7 +175,9 @@ impl Ground {
     pub(crate) fn prepare(plan: Plan) -> Result<Ground, Failure> {
         let books =
             Books::open(&plan.state_dir).map_err(|e| Failure::State(plan.state_dir.clone(), e))?;
-        books.sweep();
+        if plan.sweep {
+            books.sweep();
+        }
         let mark = Mark::random().map_err(Failure::Streams)?;
         let machine = contain::probe(plan.backend, mark).map_err(Failure::Start)?;
         Ok(Ground { plan, mark, machine, books })
@@ -113,6 +192,7 @@ impl Ground {
         let Ground { plan, mark, machine, books } = self;
         let opening = Opening {
             server: plan.server,
+            within: plan.within,
             mark,
             machine: &machine,
             host: around.host,
@@ -148,6 +228,7 @@ impl Ground {
         command.env = door.as_ref().map(Door::environment).unwrap_or_default();
         let mut keep = vec![entry.lock()];
         keep.extend(door.as_ref().map(Door::lifeline));
+        keep.extend(around.owner.map(Owner::line));
         let options = Options {
             ladder: plan.ladder,
             backend: machine.backend,
@@ -165,7 +246,10 @@ impl Ground {
                 if let Some(door) = &door {
                     door.close_from_guardian();
                 }
-                entry.settle(&Reason::WrapperDied, report.clone());
+                let settled = entry.settle(&Reason::WrapperDied, report.clone());
+                if let Some(owner) = around.owner {
+                    owner.tell(&settled.receipt);
+                }
             }
         };
         match Hold::spawn(command, &options, epilogue) {

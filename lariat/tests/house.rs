@@ -27,8 +27,10 @@ const LAYERS: &[&[&str]] = &[
     &["mcp"],
     // share
     &["pool"],
+    &["session"],
     // serve
     &["probe", "relay"],
+    &["holder"],
     &["daemon"],
 ];
 

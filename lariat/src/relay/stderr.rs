@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// How much waits for a host that does not read.
 const BACKLOG: usize = 256 << 10;
 
+/// How much is remembered for an owner who asks what the server last said.
+const LAST_WORDS: usize = 2048;
+
 /// A host that takes nothing for this long has stalled.
 const STALL: Duration = Duration::from_millis(250);
 
@@ -24,6 +27,8 @@ pub(crate) struct Drain {
     source: Option<OwnedFd>,
     host: Option<Outlet>,
     log: Option<Journal>,
+    /// The end of what passed, if somebody may ask for it.
+    remembered: Option<Vec<u8>>,
     backlog: Vec<u8>,
     dropped: u64,
     /// When the host last took something, or had nothing to take.
@@ -38,11 +43,22 @@ impl Drain {
             source: Some(source),
             host,
             log,
+            remembered: None,
             backlog: Vec::new(),
             dropped: 0,
             moved: Instant::now(),
             stalled: false,
         }
+    }
+
+    /// The same, with a memory for last words.
+    pub(crate) fn remembering(self) -> Drain {
+        Drain { remembered: Some(Vec::new()), ..self }
+    }
+
+    /// The last that the server said, if that was remembered.
+    pub(crate) fn last_words(&self) -> String {
+        String::from_utf8_lossy(self.remembered.as_deref().unwrap_or_default()).trim().into()
     }
 
     /// The reading end, for whoever drains after us.
@@ -108,6 +124,11 @@ impl Drain {
     }
 
     fn pass(&mut self, bytes: &[u8]) {
+        if let Some(remembered) = &mut self.remembered {
+            remembered.extend_from_slice(bytes);
+            let extra = remembered.len().saturating_sub(LAST_WORDS);
+            remembered.drain(..extra);
+        }
         if let Some(log) = &mut self.log
             && log.append(bytes).is_err()
         {

@@ -52,7 +52,7 @@ pub(crate) fn fork(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Sid
 }
 
 /// Ends this process at once, without unwinding or exit handlers: it is a fork of another one.
-pub(crate) fn leave(code: i32) -> ! {
+pub fn leave(code: i32) -> ! {
     // SAFETY: _exit(2) has no preconditions and does not return.
     unsafe { libc::_exit(code) }
 }

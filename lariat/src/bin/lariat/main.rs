@@ -14,7 +14,7 @@ fn main() -> std::process::ExitCode {
     // Hidden verbs first, before anything is parsed or allocated for a person.
     trials::misbehave_if_asked();
     cmd::demo::act_if_asked();
-    lariat::contain::main_if_asked();
+    lariat::main_if_asked();
     cmd::main()
 }
 

@@ -43,12 +43,14 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let (docker, podman) = args.hold.containers(&program, &mut rest);
     let plan = Plan {
         server: ServerName::derived(&program, &rest),
+        within: None,
         ladder: args.hold.ladder(),
         backend: args.hold.backend,
         docker,
         podman,
         receipt: None,
         state_dir,
+        sweep: true,
     };
     let shown = program.to_string_lossy().into_owned();
     show::progress(&format!("starting {} …", plan.server));

@@ -2,12 +2,10 @@
 
 use crate::{duration, env, show};
 use lariat::contain::{self, Backend, Choice, Ladder, SpawnStage};
-use lariat::docker::direct::{self, Named};
-use lariat::docker::endpoint;
-use lariat::docker::podman::{self, PodmanRun};
+use lariat::docker::podman::PodmanRun;
 use lariat::id::ServerName;
 use lariat::relay::Run;
-use lariat::start::{Docker, Failure, Plan};
+use lariat::start::{self, Docker, Failure, Plan};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -75,9 +73,7 @@ pub(crate) enum Containers {
 }
 
 impl Holding {
-    /// Where containers that are to end with the session will be: in the engine that docker would
-    /// use here, or in podman itself. Says so if that cannot be told. `args` lose the flags by which
-    /// docker was told, which the session's socket stands for.
+    /// Where containers that are to end with the session will be. Says so if that cannot be told.
     pub(crate) fn containers(
         &self,
         program: &OsStr,
@@ -86,20 +82,13 @@ impl Holding {
         if self.containers == Containers::Leave {
             return (None, None);
         }
-        let named = direct::named_engine(program, args)
-            .unwrap_or_else(|| Named { args: args.clone(), ..Named::default() });
-        let docker = match endpoint::resolve(&named.surroundings(env::docker())) {
-            Ok(endpoint) => endpoint.map(|endpoint| Docker { endpoint, most: self.max_containers }),
-            Err(unusable) => {
-                let what = format!("containers are not held: {unusable}");
-                show::failure(&what, None, "or use --containers leave");
-                None
-            }
-        };
-        if docker.is_some() {
-            *args = named.args;
-        }
-        (docker, podman::podman_run(program, args))
+        let found = start::Containers::of(program, args, env::docker(), self.max_containers);
+        let docker = found.docker.unwrap_or_else(|unusable| {
+            let what = format!("containers are not held: {unusable}");
+            show::failure(&what, None, "or use --containers leave");
+            None
+        });
+        (docker, found.podman)
     }
 
     pub(crate) fn ladder(&self) -> Ladder {
@@ -143,12 +132,14 @@ pub(crate) fn run(args: Args) -> ExitCode {
         args: rest,
         plan: Plan {
             server,
+            within: None,
             ladder: args.hold.ladder(),
             backend: args.hold.backend,
             docker,
             podman,
             receipt: receipt.clone(),
             state_dir,
+            sweep: true,
         },
         relayed: args.relay,
         log_dir: args.log_dir.map(env::absolute),

@@ -1,0 +1,67 @@
+//! The holder: the process between a host that embeds the library and a server of its.
+//!
+//! It is what `lariat run` is to a host with a config file: it writes the session down, starts the
+//! guardian and the server, keeps stderr flowing, answers for Docker, and accounts for the end. It
+//! lives as long as the server does, and the server as long as the host holds its end of the socket.
+
+use crate::docker::podman;
+use crate::relay::{self, Held};
+use crate::start::Plan;
+use crate::start::local::{self, VERB};
+use crate::start::wire::{Brief, Control, Word};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// Becomes a holder if the command line says so, and then never returns. Call it first thing in
+/// `main` of a program that has a [`Manager`](crate::session::Manager).
+pub fn main_if_asked() {
+    contain::main_if_asked();
+    if std::env::args_os().nth(1).is_none_or(|verb| verb != VERB) {
+        local::allow_this_program();
+        return;
+    }
+    contain::close_leaked();
+    // The owner waits for this process only; the holder itself is nobody's to wait for.
+    let begun = std::io::stdin().as_fd().try_clone_to_owned();
+    let (Ok(socket), Ok(())) = (begun, contain::part_from_parent()) else { contain::leave(125) };
+    if let Some((control, stdin, stdout, brief)) = Control::receive(UnixStream::from(socket)) {
+        hold(control, (stdin, stdout), brief);
+    }
+    contain::leave(0)
+}
+
+/// Holds one server for the owner at the other end.
+fn hold(mut control: Control, (stdin, stdout): (OwnedFd, OwnedFd), brief: Brief) {
+    if let Some(cwd) = &brief.cwd
+        && let Err(e) = std::env::set_current_dir(cwd)
+    {
+        let why = format!("its working directory {} cannot be entered: {e}", cwd.display());
+        return control.say(&Word::Failed { why });
+    }
+    let (ladder, backend) = (brief.ladder(), brief.choice());
+    let Brief { owner, within, server, program, args, docker, state_dir, sweep, .. } = brief;
+    let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    let podman = podman::podman_run(program.as_ref(), &args).filter(|_| docker.is_some());
+    let held = Held {
+        program: program.clone().into(),
+        args,
+        plan: Plan {
+            server,
+            within: Some(within),
+            ladder,
+            backend,
+            docker,
+            podman,
+            receipt: None,
+            state_dir,
+            sweep,
+        },
+        stdin,
+        stdout,
+        owner,
+    };
+    if let Err(failure) = relay::hold(held, &mut control) {
+        control.say(&Word::Failed { why: failure.in_words(&program) });
+    }
+}

@@ -1,0 +1,264 @@
+//! What passes between a server's task and its holder, from the first word to the receipt.
+
+use super::House;
+use super::server::Gone;
+use super::state::Ready;
+use crate::books::Books;
+use crate::id::{ServerName, SessionId};
+use crate::mcp::Connection;
+use crate::mcp::connection::Error as ConnectionError;
+use crate::receipt::Receipt;
+use crate::spec::ServerSpec;
+use crate::start::Containers;
+use crate::start::image;
+use crate::start::local::{self, Leash, Line, Streams, Theirs};
+use crate::start::wire::{Brief, Order, Word};
+use contain::{Choice, Member};
+use std::ffi::OsString;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long to wait for the word that explains why a server closed its output.
+const EXPLANATION: Duration = Duration::from_millis(500);
+
+/// How long past its ladder a holder may be silent: an engine can take its time.
+const OVERDUE: Duration = Duration::from_secs(30);
+
+/// What a holder said.
+pub(super) enum Heard {
+    /// The command runs.
+    Started,
+    /// Something that changes nothing.
+    News,
+    /// It is not there any more; the sentence says why.
+    Left(String),
+}
+
+/// One server's holder, from the owner's side. Dropped, it ends the server.
+pub(super) struct Talk {
+    house: Arc<House>,
+    server: ServerName,
+    line: Line,
+    /// Its name in the books, once it is written down.
+    noted: Option<SessionId>,
+    started: Option<(i32, i32, String)>,
+    /// How the command left, if it did.
+    exited: Option<String>,
+    receipt: Option<Receipt>,
+    /// Nothing more will be said.
+    over: bool,
+    /// A holder was executed, so there is something to account for.
+    executed: bool,
+}
+
+impl Talk {
+    pub(super) fn new(house: &Arc<House>, name: &str) -> io::Result<(Talk, Theirs, Streams)> {
+        let (line, theirs, streams) = Line::new()?;
+        let server = ServerName::given(name).ok_or(io::ErrorKind::InvalidInput)?;
+        let talk = Talk {
+            house: house.clone(),
+            server,
+            line,
+            noted: None,
+            started: None,
+            exited: None,
+            receipt: None,
+            over: false,
+            executed: false,
+        };
+        Ok((talk, theirs, streams))
+    }
+
+    pub(super) fn leash(&self) -> Leash {
+        self.line.leash()
+    }
+
+    pub(super) fn guardian(&self) -> Option<i32> {
+        self.started.as_ref().map(|(_, guardian, _)| *guardian)
+    }
+
+    pub(super) fn books(&self) -> Option<String> {
+        self.noted.as_ref().map(ToString::to_string)
+    }
+
+    /// How far it came, for a start that took too long.
+    pub(super) fn so_far(&self) -> &'static str {
+        match (&self.started, self.executed) {
+            (Some(_), _) => ": its process runs, but the handshake did not finish",
+            (None, true) => ": its process did not start",
+            (None, false) => "",
+        }
+    }
+
+    /// From nothing to the end of the handshake. Gives a sentence if it does not come to that.
+    pub(super) async fn begin(
+        &mut self,
+        theirs: Theirs,
+        spec: &ServerSpec,
+        connection: &Connection,
+    ) -> Result<Ready, String> {
+        let brief = self.brief(spec)?;
+        self.executed = true;
+        let holder = &self.house.holder;
+        local::execute(holder, theirs, image::environment(spec))
+            .await
+            .map_err(|e| format!("the holder {} cannot be executed: {e}", holder.display()))?;
+        let unheard = |e| format!("the holder does not listen: {e}");
+        self.line.brief(&brief).await.map_err(unheard)?;
+        loop {
+            match self.next().await {
+                Heard::Started => break,
+                Heard::News => {}
+                Heard::Left(why) => return Err(why),
+            }
+        }
+        let greeted = async {
+            let hello = connection.greet().await?;
+            Ok((hello, connection.tools().await?))
+        };
+        let mut greeted = std::pin::pin!(greeted);
+        let greeting: Result<_, ConnectionError> = loop {
+            tokio::select! {
+                biased;
+                greeting = &mut greeted => break greeting,
+                heard = self.next() => if let Heard::Left(why) = heard {
+                    return Err(why);
+                },
+            }
+        };
+        match greeting {
+            Ok((hello, tools)) => {
+                let (pid, guardian, backend) = self.started.clone().unwrap_or_default();
+                // A namespace has numbers of its own; here it is the guardian's first child.
+                let pid = match backend.as_str() {
+                    "pidns" => contain::process::below(guardian).first().map_or(pid, |m| m.pid),
+                    _ => pid,
+                };
+                Ok(Ready { pid, backend, hello, tools })
+            }
+            Err(ConnectionError::Closed) => Err(self.why_left().await),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    fn brief(&self, spec: &ServerSpec) -> Result<Brief, String> {
+        let (program, args) = image::command(spec);
+        let mut words: Vec<OsString> = args.iter().map(Into::into).collect();
+        let mut docker = None;
+        if let Some(around) = &self.house.docker {
+            let most = self.house.max_containers;
+            let found = Containers::of(program.as_ref(), &mut words, around.clone(), most);
+            docker = found.docker.map_err(|e| format!("its containers cannot be held: {e}"))?;
+        }
+        if spec.image.is_some() && docker.is_none() {
+            return Err("there is no Docker engine to run its image".into());
+        }
+        let args = words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        Ok(Brief {
+            owner: Member::current().map(|me| (me.pid, me.start)),
+            within: self.house.id.clone(),
+            server: self.server.clone(),
+            program,
+            args,
+            // In an image it is a directory there.
+            cwd: spec.cwd.clone().filter(|_| spec.image.is_none()),
+            backend: match self.house.backend {
+                Choice::Auto => None,
+                Choice::Named(backend) => Some(backend.name().into()),
+            },
+            ladder: Brief::rungs(&self.house.ladder),
+            docker,
+            state_dir: self.house.state_dir.clone(),
+            sweep: self.house.is_first(),
+        })
+    }
+
+    /// What the holder says next. Nothing is lost if this is dropped before it is done.
+    pub(super) async fn next(&mut self) -> Heard {
+        if self.over {
+            return Heard::Left(self.explanation());
+        }
+        match self.line.word().await {
+            Some(Word::Noted(session)) => self.noted = Some(session),
+            Some(Word::Started { pid, guardian, backend }) => {
+                self.started = Some((pid, guardian, backend));
+                return Heard::Started;
+            }
+            Some(Word::Exited { how, last_words }) => {
+                let why = match last_words.as_str() {
+                    "" => format!("it left with {how}"),
+                    words => format!("it left with {how}: {words}"),
+                };
+                self.exited = Some(why.clone());
+                return Heard::Left(why);
+            }
+            Some(Word::Failed { why }) => {
+                // It never came to be, so there is nothing to account for.
+                (self.over, self.executed) = (true, false);
+                self.exited = Some(why.clone());
+                return Heard::Left(why);
+            }
+            Some(Word::Ended(receipt)) => {
+                self.over = true;
+                self.receipt = Some(*receipt);
+                return Heard::Left(self.explanation());
+            }
+            None => {
+                self.over = true;
+                return Heard::Left(self.explanation());
+            }
+        }
+        Heard::News
+    }
+
+    fn explanation(&self) -> String {
+        match (&self.exited, &self.receipt) {
+            (Some(why), _) => why.clone(),
+            (None, Some(receipt)) => format!("it ended ({})", receipt.reason),
+            (None, None) => "what held it was killed".into(),
+        }
+    }
+
+    /// The server has closed its output; most often it left, and we are about to be told.
+    pub(super) async fn why_left(&mut self) -> String {
+        let told = timeout(EXPLANATION, async {
+            loop {
+                if let Heard::Left(why) = self.next().await {
+                    return why;
+                }
+            }
+        });
+        told.await.unwrap_or_else(|_| "it closed its output".into())
+    }
+
+    /// Ends it by the ladder, its stdin being closed, and waits until it is accounted for.
+    pub(super) async fn end(mut self) -> Gone {
+        let ladder = &self.house.ladder;
+        let longest = ladder.grace + ladder.linger + ladder.term_grace + ladder.look + OVERDUE;
+        let ended = timeout(longest, async {
+            if !self.over {
+                self.line.order(Order::Close).await;
+            }
+            while !self.over {
+                self.next().await;
+            }
+        });
+        let in_time = ended.await.is_ok();
+        let receipt = match (self.receipt.take(), self.noted.clone()) {
+            (None, Some(session)) if self.over => self.look(session).await,
+            (receipt, _) => receipt,
+        };
+        let unaccounted = receipt.is_none() && self.executed && !(in_time && self.noted.is_none());
+        Gone { receipt, unaccounted }
+    }
+
+    /// Neither holder nor guardian lives: does their work.
+    async fn look(&self, session: SessionId) -> Option<Receipt> {
+        let dir = self.house.state_dir.clone();
+        let looked =
+            tokio::task::spawn_blocking(move || Books::open(&dir).ok()?.finish(&session)).await;
+        looked.ok().flatten()
+    }
+}

@@ -1,0 +1,170 @@
+//! Starting a server from a host with threads: a holder is executed that does it.
+//!
+//! The host's memory is not copied by a fork, and its signals, children and subreaper flag stay as
+//! they are. The host keeps one end of a socket and the server's stdin and stdout, and nothing else.
+
+use super::wire::{Brief, Order, STREAMS, Word};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
+
+/// The hidden verb by which a program becomes a holder.
+pub(crate) const VERB: &str = "__hold-server";
+
+/// True if the `main` of this program begins so that it can become a holder.
+static ALLOWED: AtomicBool = AtomicBool::new(false);
+
+/// This program can become a holder.
+pub(crate) fn allow_this_program() {
+    ALLOWED.store(true, Ordering::Relaxed);
+}
+
+/// This program, if it can become a holder. Executed under this name it is the one that runs now,
+/// also if another was installed over it.
+pub(crate) fn this_program() -> Option<PathBuf> {
+    ALLOWED.load(Ordering::Relaxed).then(|| "/proc/self/exe".into())
+}
+
+/// A longer line is none of ours.
+const LONGEST: usize = 16 << 20;
+
+/// What keeps a server alive. Letting go of it ends the server; that is one system call, which needs
+/// no runtime and cannot block or fail.
+#[derive(Debug, Clone)]
+pub(crate) struct Leash(Arc<UnixStream>);
+
+impl Leash {
+    /// Ends the server. Whoever listens still hears how it ended.
+    pub(crate) fn let_go(&self) {
+        // It fails only if the holder is gone already.
+        let _gone = rustix::net::shutdown(&*self.0, Shutdown::Write);
+    }
+}
+
+/// The owner's end of the socket. Dropped, it ends the server.
+#[derive(Debug)]
+pub(crate) struct Line {
+    stream: Arc<UnixStream>,
+    buffer: Vec<u8>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // Somebody may still hold the leash.
+        self.leash().let_go();
+    }
+}
+
+/// What becomes the holder's.
+#[derive(Debug)]
+pub(crate) struct Theirs(OwnedFd);
+
+/// The server's stdin and stdout, from our side.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub(crate) stdin: Sender,
+    pub(crate) stdout: Receiver,
+}
+
+impl Line {
+    /// A socket whose other end carries the server's streams. Nothing is started yet, so that the
+    /// leash is known to whoever may want to let go of it before there is a process.
+    pub(crate) fn new() -> io::Result<(Line, Theirs, Streams)> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let (server_stdin, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stdout, server_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+        let fds = [server_stdin.as_fd(), server_stdout.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(&ours, &[IoSlice::new(&[STREAMS])], &mut ancillary, SendFlags::NOSIGNAL)?;
+        ours.set_nonblocking(true)?;
+        let stream = Arc::new(UnixStream::from_std(ours)?);
+        let streams = Streams {
+            stdin: Sender::from_owned_fd(stdin)?,
+            stdout: Receiver::from_owned_fd(stdout)?,
+        };
+        Ok((Line { stream, buffer: Vec::new() }, Theirs(theirs.into()), streams))
+    }
+
+    /// What ends the server, for whoever must be able to.
+    pub(crate) fn leash(&self) -> Leash {
+        Leash(self.stream.clone())
+    }
+
+    /// Tells the holder what to run.
+    pub(crate) async fn brief(&self, brief: &Brief) -> io::Result<()> {
+        self.send(serde_json::to_vec(brief)?).await
+    }
+
+    /// Tells the holder what to do. If nobody is there to hear it, nothing is left to do.
+    pub(crate) async fn order(&self, order: Order) {
+        if let Ok(line) = serde_json::to_vec(&order) {
+            let _gone = self.send(line).await;
+        }
+    }
+
+    async fn send(&self, mut line: Vec<u8>) -> io::Result<()> {
+        line.push(b'\n');
+        let mut rest = &line[..];
+        while !rest.is_empty() {
+            self.stream.writable().await?;
+            match self.stream.try_write(rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the holder says next; `None` when neither it nor the guardian is there any more. Nothing
+    /// is lost if this is dropped before it is done.
+    pub(crate) async fn word(&mut self) -> Option<Word> {
+        loop {
+            while let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                if let Ok(word) = serde_json::from_slice(&line) {
+                    return Some(word);
+                }
+            }
+            self.stream.readable().await.ok()?;
+            let mut bytes = [0u8; 4096];
+            match self.stream.try_read(&mut bytes) {
+                Ok(n) if n > 0 && self.buffer.len() < LONGEST => {
+                    self.buffer.extend_from_slice(&bytes[..n]);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(_) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// Executes a holder. Returns when it has gone its own way: it is nobody's child to wait for.
+pub(crate) async fn execute(
+    holder: &Path,
+    theirs: Theirs,
+    env: impl Iterator<Item = (&String, &String)>,
+) -> io::Result<()> {
+    let mut command = Command::new(holder);
+    command.arg(VERB).envs(env).process_group(0);
+    command.stdin(Stdio::from(theirs.0)).stdout(Stdio::null()).stderr(Stdio::null());
+    // Executing takes a millisecond or two, in which others have better things to do than to wait.
+    let executed = tokio::task::spawn_blocking(move || command.spawn()?.wait());
+    match executed.await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(io::Error::other(format!("the holder ended with {status}"))),
+        Ok(Err(e)) => Err(e),
+        Err(e) => Err(io::Error::other(e)),
+    }
+}
