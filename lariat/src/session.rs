@@ -9,6 +9,8 @@
 //! killed, panics, or drops its runtime first.
 
 mod handle;
+#[cfg(feature = "rmcp")]
+mod peer;
 mod picture;
 mod refresh;
 mod server;

@@ -9,6 +9,9 @@
 mod ends;
 #[path = "sessions/kit.rs"]
 mod kit;
+#[cfg(feature = "rmcp")]
+#[path = "sessions/peer.rs"]
+mod peer;
 #[path = "sessions/speech.rs"]
 mod speech;
 #[path = "sessions/table.rs"]
@@ -29,5 +32,7 @@ fn main() {
     tests.extend(ends::tests());
     tests.extend(turnover::tests());
     tests.extend(speech::tests());
+    #[cfg(feature = "rmcp")]
+    tests.extend(peer::tests());
     libtest_mimic::run(&arguments, tests).exit();
 }

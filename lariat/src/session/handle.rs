@@ -7,6 +7,8 @@ use crate::id::SessionId;
 use crate::mcp::Connection;
 use crate::mcp::connection::Error as ConnectionError;
 use crate::snapshot;
+#[cfg(feature = "rmcp")]
+use crate::spec::ServerSpec;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -160,6 +162,13 @@ impl Session {
     pub async fn wait_ready(&self, server: &str) -> Result<(), Error> {
         let view = self.view(server)?;
         self.ready(&view).await.map(drop)
+    }
+
+    /// What a server is to be, and how it is.
+    #[cfg(feature = "rmcp")]
+    pub(super) fn look(&self, server: &str) -> Result<(Arc<ServerSpec>, State), Error> {
+        let view = self.view(server)?;
+        Ok((view.spec(), view.state()))
     }
 
     /// Its servers and what they consist of, as it is now.

@@ -158,12 +158,11 @@ impl View {
             State::Restarting { why, .. } | State::Failed { why } => Some(why.clone()),
             _ => None,
         };
-        let event = state.word();
-        self.state.send_replace(state);
-        // The end of a run is told with its receipt.
-        if event != "ended" {
-            house.tell(Some(&self.name), event, why, None);
+        // The end of a run is told with its receipt. Told first: who sees a state has been told of it.
+        if !matches!(state, State::Ended(_)) {
+            house.tell(Some(&self.name), state.word(), why, None);
         }
+        self.state.send_replace(state);
     }
 }
 

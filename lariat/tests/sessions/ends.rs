@@ -99,7 +99,10 @@ impl Host {
         match end {
             "closes" | "ctrl-c-handled" => self.hear("survivors=[]"),
             // They stay, without what they let go of.
-            "drops" | "drops-without-runtime" | "drops-runtime-first" | "leaks-clones"
+            "drops"
+            | "drops-without-runtime"
+            | "drops-runtime-first"
+            | "leaks-clones"
             | "drops-runtime-in-background" => self.hear("dropped"),
             _ => Ok(()),
         }

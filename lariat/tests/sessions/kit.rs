@@ -3,6 +3,7 @@
 use lariat::contain::{Choice, Ladder};
 use lariat::session::Config;
 use lariat::spec::{Restart, ServerSpec, Servers};
+use libtest_mimic::{Failed, Trial};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -125,4 +126,14 @@ pub(crate) fn named(servers: impl IntoIterator<Item = (&'static str, ServerSpec)
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// Tests by name. What a test says of its failure is above.
+pub(crate) fn trials<const N: usize>(tests: [(&str, fn()); N]) -> Vec<Trial> {
+    let trial = |(name, test): (&str, fn())| {
+        Trial::test(name, move || {
+            std::panic::catch_unwind(test).map_err(|_| Failed::from("see above"))
+        })
+    };
+    tests.into_iter().map(trial).collect()
 }

@@ -3,7 +3,7 @@
 use crate::kit::{self, PATIENCE, PROMISE, Place, RUNG, named, server};
 use lariat::session::{Error, Manager, State};
 use lariat::spec::Restart;
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -11,21 +11,15 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use trials::until;
 
 pub(crate) fn tests() -> Vec<Trial> {
-    let tests: [(&str, fn()); 7] = [
-        ("speech::calls-and-limits", calls),
+    kit::trials([
+        ("speech::calls-and-limits", calls as fn()),
         ("speech::close-does-not-wait-for-calls", close_at_once),
         ("speech::a-client-attaches", attach),
         ("speech::a-server-that-leaves-is-started-again", restarted),
         ("speech::a-server-that-keeps-leaving-is-given-up", given_up),
         ("speech::holder-and-guardian-are-killed", holders_killed),
         ("speech::bystanders-are-untouched", bystanders),
-    ];
-    let trial = |(name, test): (&str, fn())| {
-        Trial::test(name, move || {
-            std::panic::catch_unwind(test).map_err(|_| Failed::from("see above"))
-        })
-    };
-    tests.into_iter().map(trial).collect()
+    ])
 }
 
 fn calls() {
@@ -184,9 +178,11 @@ fn given_up() {
 fn holders_killed() {
     let place = Place::new("holders");
     kit::runtime().block_on(async {
-        let config = kit::config(&place.dir, named([("one", server("setsid-child", &place.token))]));
+        let config =
+            kit::config(&place.dir, named([("one", server("setsid-child", &place.token))]));
         let manager = Manager::start(config).await.expect("it starts");
         let State::Ready(ready) = manager.session().states()["one"].clone() else { panic!() };
+        let mut events = manager.session().events();
         let parent = |pid: i32| lariat::contain::process::stat(pid).expect("alive").ppid;
         let guardian = parent(ready.pid);
         for pid in [parent(guardian), guardian] {
@@ -194,8 +190,13 @@ fn holders_killed() {
         }
         let mut witness = place.witness();
         assert!(until(PROMISE, || witness.look().is_empty()), "{:?}", witness.look());
-        let ended = manager.close().await.expect("nobody survives");
-        assert!(ended.receipts.len() <= 1, "{ended:?}");
+        let receipt = loop {
+            if let Some(receipt) = events.recv().await.expect("an event").receipt {
+                break receipt;
+            }
+        };
+        assert_eq!((receipt.reason.as_str(), receipt.survivors.len()), ("wrapper-died", 0));
+        manager.close().await.expect("nobody survives");
     });
     place.assert_gone(PROMISE);
 }

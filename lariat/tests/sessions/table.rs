@@ -41,7 +41,8 @@ pub(crate) fn tests() -> Vec<Trial> {
             subject.guardian = true;
             subject.user = user.filter(|_| root);
             subject.patience = 2 * RUNG + Duration::from_millis(1250);
-            let name = format!("table::{}::{backend}", if user.is_none() { "root" } else { "user" });
+            let name =
+                format!("table::{}::{backend}", if user.is_none() { "root" } else { "user" });
             tests.extend(cells(&name, &subject));
         }
     }

@@ -3,7 +3,7 @@
 use crate::kit::{self, PATIENCE, PROMISE, Place, mute, named, server};
 use lariat::session::{Error, Manager, Session, State};
 use lariat::spec::{ServerSpec, Servers};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::json;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -16,21 +16,15 @@ const REFRESHES: usize = 123;
 const TREE: usize = 2;
 
 pub(crate) fn tests() -> Vec<Trial> {
-    let tests: [(&str, fn()); 7] = [
-        ("turnover::refreshed-as-in-the-report", report),
+    kit::trials([
+        ("turnover::refreshed-as-in-the-report", report as fn()),
         ("turnover::unchanged-servers-keep-their-calls", keeps_calls),
         ("turnover::a-set-that-fails-leaves-a-truthful-state", fails_truthfully),
         ("turnover::refreshes-come-one-after-the-other", serialised),
         ("turnover::a-refresh-that-is-dropped-orphans-nobody", dropped),
         ("turnover::a-replaced-server-is-gone-before-the-next-starts", in_order),
         ("turnover::a-probe-leaves-nothing", probe),
-    ];
-    let trial = |(name, test): (&str, fn())| {
-        Trial::test(name, move || {
-            std::panic::catch_unwind(test).map_err(|_| Failed::from("see above"))
-        })
-    };
-    tests.into_iter().map(trial).collect()
+    ])
 }
 
 /// Four servers; `which` of them differ from round to round.

@@ -217,12 +217,13 @@ impl Witness {
 /// The pids given out last, asked for again and again. A listing of `/proc` is old by the time it
 /// is read, and whoever hops is then somewhere else; here is where it must be.
 fn newest() -> impl Iterator<Item = i32> {
-    (0..10).flat_map(|_| {
-        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let last = load.split_whitespace().nth(4).and_then(|pid| pid.parse::<i32>().ok());
-        last.into_iter().flat_map(|last| (last - 4..=last + 1).rev())
-    })
-    .filter(|pid| is_process(*pid))
+    (0..10)
+        .flat_map(|_| {
+            let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+            let last = load.split_whitespace().nth(4).and_then(|pid| pid.parse::<i32>().ok());
+            last.into_iter().flat_map(|last| (last - 4..=last + 1).rev())
+        })
+        .filter(|pid| is_process(*pid))
 }
 
 /// Threads are numbered with the processes, and found under their number though no listing has them.
