@@ -7,8 +7,8 @@
 //! The modules form layers, each naming only those below it (checked by `tests/house.rs`):
 //!
 //! ```text
-//! serve   relay, probe
-//! speak   mcp
+//! serve   relay, probe < daemon
+//! speak   mcp < session
 //! start   start
 //! own     docker, journal < held < books
 //! words   id, moment, receipt, spec, snapshot
@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 pub mod books;
+#[cfg(feature = "cli")]
+pub mod daemon;
 #[cfg(test)]
 mod dice;
 pub mod docker;

@@ -1,0 +1,230 @@
+//! The daemon: sessions for whoever can speak HTTP, on a socket that is one user's alone.
+//!
+//! [`run`] takes its socket and its ending from outside. A session ends with its owner: a process, or
+//! the connection by which it was opened; there is no session without one. [`client`] is the same API
+//! from the other end, [`api`] what goes between them.
+
+pub mod api;
+pub mod client;
+mod handle;
+mod http;
+mod lease;
+mod registry;
+mod routes;
+
+use crate::docker::endpoint::Surroundings;
+use crate::receipt::Survivor;
+use api::Problem;
+use contain::{Choice, Ladder, Member};
+use handle::Desk;
+use http::Io;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use lease::Line;
+use registry::Registry;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// How many connections there may be.
+const CONNECTIONS: usize = 1024;
+
+/// How many more may be told that there are too many, or that they are somebody else's.
+const REFUSALS: usize = 64;
+
+/// How long a new connection may say nothing. Later it may: it can be what a session hangs on.
+const FIRST_REQUEST: Duration = Duration::from_secs(10);
+
+/// How long connections may take to write their last answers.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// How long to wait if a connection cannot be accepted, for want of descriptors mostly.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// What all sessions of a daemon have in common. See [`Config`](crate::session::Config).
+#[derive(Debug, Clone)]
+pub struct Defaults {
+    /// Where the books, logs and events are.
+    pub state_dir: PathBuf,
+    /// The executable that holds a server's processes; `None` for this very program.
+    pub holder: Option<PathBuf>,
+    /// How servers are asked to leave.
+    pub ladder: Ladder,
+    /// What holds them.
+    pub backend: Choice,
+    /// Where to look for the engine in which they may start containers; `None` to leave those alone.
+    pub docker: Option<Surroundings>,
+    /// How many containers a server may have at once.
+    pub max_containers: usize,
+    /// How much there may be of everything.
+    pub limits: Limits,
+    /// End after so long without a session and a connection; `None` for never.
+    pub idle: Option<Duration>,
+}
+
+/// How much there may be of everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Servers in one session.
+    pub servers_per_session: usize,
+    /// Sessions at once.
+    pub sessions: usize,
+    /// Servers of all sessions.
+    pub servers: usize,
+    /// Processes of all servers, counted when something is to be started.
+    pub processes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { servers_per_session: 32, sessions: 1024, servers: 4096, processes: 20_000 }
+    }
+}
+
+/// How a daemon ended.
+#[derive(Debug)]
+pub struct Farewell {
+    /// Nobody had wanted anything for so long that it ended by itself.
+    pub was_idle: bool,
+    /// How many sessions were ended with it.
+    pub sessions: usize,
+    /// What of them could not be ended.
+    pub survivors: Vec<Survivor>,
+}
+
+/// Serves until `shutdown` is there or nobody has wanted anything for long enough. All sessions have
+/// ended when it returns. If it is dropped, they end by their guardians.
+pub async fn run(
+    listener: UnixListener,
+    defaults: Defaults,
+    shutdown: impl Future<Output = ()>,
+) -> Farewell {
+    let idle = defaults.idle;
+    let desk = Arc::new(Desk {
+        registry: Arc::new(Registry::new(defaults.limits)),
+        defaults,
+        stopped: watch::Sender::new(false),
+    });
+    let (places, refusals) = (Places::new(CONNECTIONS), Places::new(REFUSALS));
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    let mut quiet_since = None;
+    let was_idle = loop {
+        let is_quiet = desk.registry.is_empty() && connections.is_empty() && places.are_free();
+        quiet_since = is_quiet.then(|| quiet_since.unwrap_or_else(Instant::now));
+        let enough = idle.zip(quiet_since).and_then(|(idle, since)| since.checked_add(idle));
+        let stream = tokio::select! {
+            // In this order, so that a connection that is there just in time is served.
+            biased;
+            () = &mut shutdown => break false,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(_) => {
+                    sleep(ACCEPT_AGAIN).await;
+                    continue;
+                }
+            },
+            Some(_) = connections.join_next() => continue,
+            () = desk.registry.changed.notified() => continue,
+            () = reached(enough) => break true,
+        };
+        connections.spawn(connection(desk.clone(), stream, places.clone(), refusals.clone()));
+    };
+    drop(listener);
+    let ends = desk.registry.close().await;
+    desk.stopped.send_replace(true);
+    // What cannot be written in time has nobody who reads it.
+    let _in_time =
+        timeout(LAST_ANSWER, async { while connections.join_next().await.is_some() {} }).await;
+    connections.shutdown().await;
+    Farewell {
+        was_idle,
+        sessions: ends.len(),
+        survivors: ends.iter().flat_map(|end| end.survivors.iter().cloned()).collect(),
+    }
+}
+
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A number of places, of which each is taken by one.
+#[derive(Debug, Clone)]
+struct Places {
+    free: Arc<Semaphore>,
+    most: usize,
+}
+
+impl Places {
+    fn new(most: usize) -> Places {
+        Places { free: Arc::new(Semaphore::new(most)), most }
+    }
+
+    fn are_free(&self) -> bool {
+        self.free.available_permits() == self.most
+    }
+}
+
+/// Serves one connection, or says why not.
+async fn connection(desk: Arc<Desk>, stream: UnixStream, places: Places, refusals: Places) {
+    let Ok(peer) = stream.peer_cred() else { return };
+    let own = rustix::process::geteuid().as_raw();
+    let refused = if peer.uid() != own {
+        let detail = format!(
+            "This daemon serves the user {own} alone, and you are {}. Start one of your own: \
+             lariat daemon.",
+            peer.uid()
+        );
+        Problem::new(403, "foreign", "Another user's daemon", detail)
+    } else if let Ok(permit) = places.free.try_acquire_owned() {
+        let changed = desk.registry.changed.clone();
+        let line = Arc::new(Line::new(peer.pid().and_then(Member::of), permit, changed));
+        return serve(desk, stream, line).await;
+    } else {
+        let detail = format!("There are {CONNECTIONS} connections. Close some, or try again.");
+        Problem::new(503, "busy", "Too many connections", detail)
+    };
+    if let Ok(_permit) = refusals.free.try_acquire_owned() {
+        let refuse = service_fn(|_request| async { Ok::<_, Infallible>(http::problem(&refused)) });
+        let refusing = http1::Builder::new().keep_alive(false).serve_connection(Io(stream), refuse);
+        // Somebody who does not ask is not told.
+        let _untold = timeout(FIRST_REQUEST, refusing).await;
+    }
+}
+
+async fn serve(desk: Arc<Desk>, stream: UnixStream, line: Arc<Line>) {
+    let first = Arc::new(Notify::new());
+    let mut stopped = desk.stopped.subscribe();
+    let heard = first.clone();
+    let service = service_fn(move |request| {
+        heard.notify_one();
+        let (desk, line) = (desk.clone(), line.clone());
+        async move { Ok::<_, Infallible>(desk.answer(&line, request).await) }
+    });
+    // A client that goes away while it waits takes its request with it; so hyper looks for it.
+    let mut builder = http1::Builder::new();
+    builder.half_close(false).max_buf_size(http::LARGEST_HEAD);
+    let mut serving = pin!(builder.serve_connection(Io(stream), service).with_upgrades());
+    let silent = async {
+        if timeout(FIRST_REQUEST, first.notified()).await.is_ok() {
+            std::future::pending().await
+        }
+    };
+    tokio::select! {
+        // Errors are the client's: it left, or speaks something else.
+        _done = serving.as_mut() => return,
+        () = silent => return,
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+    }
+    serving.as_mut().graceful_shutdown();
+    let _done = serving.await;
+}

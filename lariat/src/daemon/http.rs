@@ -1,0 +1,162 @@
+//! HTTP on a unix socket, without knowing what it is for: the stream, bodies, answers.
+
+use super::api::Problem;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::rt::ReadBufCursor;
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+/// A request's body may have this many bytes.
+pub(super) const LARGEST_BODY: usize = 4 << 20;
+
+/// A body that is too large is read to its end all the same, up to this many bytes: a client that is
+/// still writing does not see an answer.
+const LARGEST_PATIENCE: usize = 64 << 20;
+
+/// Heads and buffers may have this many bytes.
+pub(super) const LARGEST_HEAD: usize = 64 << 10;
+
+/// A tokio stream as hyper wants it.
+#[derive(Debug)]
+pub(super) struct Io(pub(super) UnixStream);
+
+impl hyper::rt::Read for Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut to: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        // By way of a buffer of our own: filling hyper's in place would need `unsafe`.
+        let mut space = [0; 8192];
+        let most = to.remaining().min(space.len());
+        let mut read = ReadBuf::new(&mut space[..most]);
+        ready!(Pin::new(&mut self.0).poll_read(cx, &mut read))?;
+        to.put_slice(read.filled());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl hyper::rt::Write for Io {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// All of it.
+    Whole(Bytes),
+    /// As it comes, until the sender is dropped.
+    Stream(mpsc::Receiver<Bytes>),
+}
+
+impl Body for Content {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = match &mut *self {
+            Content::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
+            Content::Stream(lines) => ready!(lines.poll_recv(cx)),
+        };
+        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Content::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// An answer.
+pub(super) type Answer = Response<Content>;
+
+/// Reads a whole body, if it is not too large.
+pub(super) async fn read(mut body: Incoming) -> Result<Vec<u8>, Problem> {
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            let detail = format!("The body broke off: {error}. Send it again.");
+            Problem::new(400, "malformed", "Malformed body", detail)
+        })?;
+        // Trailers say nothing to us.
+        let Ok(data) = frame.into_data() else { continue };
+        length += data.len();
+        if length <= LARGEST_BODY {
+            bytes.extend_from_slice(&data);
+        } else if length > LARGEST_PATIENCE {
+            break;
+        }
+    }
+    if length > LARGEST_BODY {
+        let detail = format!("A body may have {} MiB; send a smaller one.", LARGEST_BODY >> 20);
+        return Err(Problem::new(413, "too-large", "Body too large", detail));
+    }
+    Ok(bytes)
+}
+
+/// An answer of one JSON value.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => answer(status, "application/json", Content::Whole(bytes.into())),
+        Err(error) => {
+            let detail = format!("The answer cannot be written: {error}. This is a defect.");
+            problem(&Problem::new(500, "defect", "Defect", detail))
+        }
+    }
+}
+
+/// An answer that says why not.
+pub(super) fn problem(problem: &Problem) -> Answer {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    // Text and numbers can always be written.
+    let bytes = serde_json::to_vec(problem).unwrap_or_default();
+    answer(status, "application/problem+json", Content::Whole(bytes.into()))
+}
+
+/// An answer of any kind.
+pub(super) fn answer(status: StatusCode, kind: &'static str, content: Content) -> Answer {
+    let mut answer = Response::new(content);
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+/// The same with one more header; without it if the value does not fit into one.
+pub(super) fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        answer.headers_mut().insert(name, value);
+    }
+    answer
+}
