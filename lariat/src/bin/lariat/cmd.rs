@@ -1,8 +1,11 @@
 //! The command line: one file per verb below.
 
+mod connect;
+mod daemon;
 pub(crate) mod demo;
 mod probe;
 mod run;
+mod session;
 mod trial;
 
 use crate::{env, show};
@@ -29,6 +32,13 @@ enum Verb {
     Run(run::Args),
     /// Starts a server, lists what it offers, ends it and shows the receipt
     Probe(probe::Args),
+    /// Sessions of servers for scripts: open, close, list, call
+    #[command(subcommand)]
+    Session(session::Verb),
+    /// Speaks MCP with a server of a session, on standard input and output
+    Connect(connect::Args),
+    /// Serves sessions over HTTP on a unix socket, to this user alone
+    Daemon(daemon::Args),
     /// Tries any wrapper with children that misbehave, and counts the survivors
     Trial(trial::Args),
 }
@@ -56,6 +66,9 @@ pub(crate) fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Run(args) => run::run(args),
         Verb::Probe(args) => probe::run(args),
+        Verb::Session(verb) => session::run(verb),
+        Verb::Connect(args) => connect::run(args),
+        Verb::Daemon(args) => daemon::run(args),
         Verb::Trial(args) => trial::run(args),
     }
 }

@@ -66,6 +66,30 @@ pub(crate) fn speaks_utf8() -> bool {
     })
 }
 
+/// `PATH`: where a person's command is looked up when somebody else is to start it.
+pub(crate) fn path() -> Option<OsString> {
+    variable("PATH")
+}
+
+/// One variable by the name that a person gave, to be passed on.
+pub(crate) fn named(name: &str) -> Option<OsString> {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place; empty is a value here")]
+    std::env::var_os(name)
+}
+
+/// What a daemon inherits that serves whoever comes after the first: `HOME`, `LOGNAME`, `PATH`,
+/// `SHELL`, `TERM`, `USER`, `LANG`, `LC_*`, `TZ`, `TMPDIR`, `DOCKER_*`. The others can be secrets of
+/// the one who happened to start it.
+pub(crate) fn for_daemon() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| is_for_daemon(&name.to_string_lossy())).collect()
+}
+
+fn is_for_daemon(name: &str) -> bool {
+    const NAMES: [&str; 9] =
+        ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"];
+    NAMES.contains(&name) || name.starts_with("LC_") || name.starts_with("DOCKER_")
+}
+
 /// Where the books, logs and events are.
 pub(crate) fn state_dir(given: Option<PathBuf>) -> Option<PathBuf> {
     given.or_else(|| Some(home()?.join(".local/state/lariat"))).map(absolute)
@@ -74,4 +98,19 @@ pub(crate) fn state_dir(given: Option<PathBuf>) -> Option<PathBuf> {
 /// A path that still means the same after a change of directory.
 pub(crate) fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_do_not_reach_a_daemon() {
+        for name in ["HOME", "PATH", "LC_ALL", "DOCKER_HOST", "TZ"] {
+            assert!(is_for_daemon(name), "{name}");
+        }
+        for name in ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "XPATH", "path", ""] {
+            assert!(!is_for_daemon(name), "{name}");
+        }
+    }
 }

@@ -8,6 +8,8 @@ mod duration;
 mod env;
 #[cfg(target_os = "linux")]
 mod show;
+#[cfg(target_os = "linux")]
+mod summon;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {

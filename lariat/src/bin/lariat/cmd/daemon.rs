@@ -1,0 +1,252 @@
+//! `lariat daemon`: sessions for whoever can speak HTTP.
+
+use super::run::{Containers, Holding};
+use crate::{duration, env, show, summon};
+use lariat::daemon::{self, Defaults, Farewell, Limits};
+use lariat::journal::make_private_dir;
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// Descriptors enough for as many sessions and connections as there may be.
+const DESCRIPTORS: u64 = 65_536;
+
+/// Serves sessions over HTTP on a unix socket, to this user alone.
+///
+/// Runs in the foreground and prints one line when it listens. `lariat session open` starts one by
+/// itself if none runs. A session ends with its owner: the process that is named as such, the
+/// connection it was opened by, or else the process that opened it. SIGTERM, SIGINT and SIGHUP end
+/// all sessions and then the daemon; a second one leaves the rest to their guardians. Exit code 0 if
+/// nothing is left, 1 if something survived or the daemon could not begin.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  lariat daemon
+  lariat daemon --print-socket
+  curl --unix-socket \"$(lariat daemon --print-socket)\" http://lariat/v1/openapi.json")]
+pub(crate) struct Args {
+    /// Where to listen [default: daemon.sock in the state directory]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Only print where a daemon that is started on demand listens
+    #[arg(long)]
+    print_socket: bool,
+    /// End after this time without a session and a connection [default: never]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    idle: Option<Duration>,
+    /// How many sessions there may be
+    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
+    max_sessions: usize,
+    /// How many servers all sessions may have
+    #[arg(long, value_name = "N", default_value_t = Limits::default().servers)]
+    max_servers: usize,
+    /// How many servers one session may have
+    #[arg(long, value_name = "N", default_value_t = Limits::default().servers_per_session)]
+    max_servers_per_session: usize,
+    /// How many processes all sessions may have
+    #[arg(long, value_name = "N", default_value_t = Limits::default().processes)]
+    max_processes: usize,
+    #[command(flatten)]
+    hold: Holding,
+}
+
+/// Why there is no daemon.
+enum Refusal {
+    /// Somebody else has the lock.
+    Taken,
+    /// What is there is no socket.
+    NoSocket,
+    /// Something else.
+    Io(&'static str, PathBuf, io::Error),
+}
+
+/// The socket, and the lock that makes it ours.
+struct Seat {
+    path: PathBuf,
+    /// Which file the socket is, so that nobody else's is removed.
+    identity: Option<(u64, u64)>,
+    /// Held as long as the daemon lives.
+    _lock: File,
+}
+
+/// Listens and serves.
+pub(crate) fn run(args: Args) -> ExitCode {
+    let Some(state_dir) = env::state_dir(args.hold.state_dir.clone()) else {
+        return summon::no_home();
+    };
+    let path = args.socket.clone().map_or_else(|| summon::place(&state_dir), env::absolute);
+    if args.print_socket {
+        return ExitCode::from(u8::from(!show::out(&format!("{}\n", path.display()))));
+    }
+    // What it is called in `ps`, however it was started.
+    let _unnamed = rustix::thread::set_name(c"lariat-daemon");
+    let (seat, listener) = match sit(&path, &state_dir) {
+        Ok(seated) => seated,
+        Err(refusal) => return refused(&path, &refusal),
+    };
+    let raised = raise_descriptors();
+    if let Err(error) = raised {
+        show::failure(
+            "cannot raise the limit on open files",
+            Some(&error),
+            "there will be fewer sessions",
+        );
+    }
+    let defaults = Defaults {
+        state_dir,
+        holder: None,
+        ladder: args.hold.ladder(),
+        backend: args.hold.backend,
+        docker: (args.hold.containers == Containers::Reap).then(env::docker),
+        max_containers: args.hold.max_containers,
+        limits: Limits {
+            servers_per_session: args.max_servers_per_session,
+            sessions: args.max_sessions,
+            servers: args.max_servers,
+            processes: args.max_processes,
+        },
+        idle: args.idle,
+    };
+    let served = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .and_then(|runtime| runtime.block_on(serve(listener, defaults, &path)));
+    drop(seat);
+    match served {
+        Ok(Some(farewell)) => {
+            for survivor in &farewell.survivors {
+                let what = format!("{} survived", show::plain(&survivor.to_string()));
+                show::failure(&what, None, &show::plain(&survivor.why));
+            }
+            ExitCode::from(u8::from(!farewell.survivors.is_empty()))
+        }
+        Ok(None) => {
+            show::failure("ended before its sessions did", None, "their guardians end them now");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            show::failure("cannot serve", Some(&error), "nothing was started");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves until the first signal has been followed, or a second one comes.
+async fn serve(
+    listener: UnixListener,
+    defaults: Defaults,
+    path: &Path,
+) -> io::Result<Option<Farewell>> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let (count, mut signals) = watch::channel(0);
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+        let (mut heard, count) = (signal(kind)?, count.clone());
+        tokio::spawn(async move {
+            while heard.recv().await.is_some() {
+                count.send_modify(|count| *count += 1);
+            }
+        });
+    }
+    // Whoever started this may not read it.
+    show::out(&format!("listening on {}\n", path.display()));
+    let mut second = signals.clone();
+    let first = async move {
+        // The sender is there as long as this waits.
+        let _counted = signals.wait_for(|count| *count >= 1).await.map(|_| ());
+    };
+    let served = tokio::select! {
+        farewell = daemon::run(listener, defaults, first) => Some(farewell),
+        _ = second.wait_for(|count| *count >= 2) => None,
+    };
+    drop(count);
+    Ok(served)
+}
+
+/// Takes the lock, clears away what a crash left, and listens. To be called while this process has
+/// one thread: the mode that new files get belongs to all of them.
+fn sit(path: &Path, state_dir: &Path) -> Result<(Seat, UnixListener), Refusal> {
+    let at = |what, path: &Path| {
+        let path = path.to_owned();
+        move |error| Refusal::Io(what, path, error)
+    };
+    make_private_dir(state_dir).map_err(at("make the state directory", state_dir))?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = PathBuf::from(name);
+    // Never removed: a lock on a file that somebody replaces is no lock.
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(&name)
+        .map_err(at("open", &name))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(Refusal::Taken),
+        Err(error) => return Err(Refusal::Io("lock", name, error.into())),
+    }
+    match fs::symlink_metadata(path) {
+        Ok(there) if !there.file_type().is_socket() => return Err(Refusal::NoSocket),
+        // Whoever listened there had the lock, and does not any more.
+        Ok(_) => fs::remove_file(path).map_err(at("replace", path))?,
+        Err(_) => {}
+    }
+    // For this user alone from the first moment, not after a chmod.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = bound.map_err(at("listen on", path))?;
+    Ok((Seat { path: path.to_owned(), identity: identity(path), _lock: lock }, listener))
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|there| (there.dev(), there.ino()))
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // If it stays, the next daemon replaces it.
+            let _stays = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn refused(path: &Path, refusal: &Refusal) -> ExitCode {
+    let shown = path.display();
+    match refusal {
+        Refusal::Taken => {
+            let what = format!("another daemon listens on {shown}");
+            show::failure(&what, None, "use that one, end it, or choose another --socket PATH");
+        }
+        Refusal::NoSocket => {
+            let what = format!("{shown} is there and is no socket");
+            show::failure(&what, None, "move it away, or choose another --socket PATH");
+        }
+        Refusal::Io(what, path, error) => {
+            let what = format!("cannot {what} {}", path.display());
+            show::failure(&what, Some(error), "choose another --socket PATH or --state-dir DIR");
+        }
+    }
+    ExitCode::FAILURE
+}
+
+/// Each session needs a few descriptors, and the usual limit is for a program that has one.
+fn raise_descriptors() -> Result<(), rustix::io::Errno> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if current.is_some_and(|current| current < wanted) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum })?;
+    }
+    Ok(())
+}
