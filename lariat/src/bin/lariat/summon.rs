@@ -172,6 +172,9 @@ pub(crate) fn explain(what: &str, error: &Error) -> ExitCode {
         Error::Refused(problem) if problem.kind.ends_with(":no-session") => {
             show::failure(what, None, "`lariat session list` shows the sessions there are");
         }
+        Error::Refused(problem) if problem.kind.ends_with(":no-server") => {
+            show::failure(what, None, "it has no such server; `lariat session list` shows them");
+        }
         Error::Refused(problem) => {
             show::failure(what, None, &show::plain(&problem.detail));
         }
