@@ -84,6 +84,9 @@ pub struct Session {
     /// After a refresh: of the servers that were replaced or removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipts: Option<Vec<Receipt>>,
+    /// After a refresh: servers of which nobody can say what became of their last run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unaccounted: Vec<String>,
 }
 
 /// Where in its life a session is.

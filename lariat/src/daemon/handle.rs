@@ -77,8 +77,12 @@ impl Desk {
                 let Refresh { servers } = Refresh::read(&http::read(request.into_body()).await?)?;
                 self.registry.check_processes().await?;
                 let change = self.registry.refresh(&entry, servers).await?;
-                let receipts = Some(change.receipts);
-                Ok(http::json(ok, &api::Session { receipts, ..entry.view() }))
+                let view = api::Session {
+                    receipts: Some(change.receipts),
+                    unaccounted: change.unaccounted,
+                    ..entry.view()
+                };
+                Ok(http::json(ok, &view))
             }
             Verb::Call => {
                 let entry = self.registry.find(&id)?;

@@ -58,8 +58,8 @@ impl Watched {
         // The descriptor first: one that was opened for a dead process says so when it is waited for.
         #[expect(
             deprecated,
-            reason = "its successor is for code that may be unsafe; an OwnedFd is the one case in \
-                      which there is no difference"
+            reason = "its successor wants a promise that this crate forbids itself to give in writing: \
+                      that the descriptor stays open. An OwnedFd keeps it by being one"
         )]
         let pidfd = member.pidfd().and_then(|fd| AsyncFd::new(fd).ok());
         member.is_alive().then_some(Watched { member, pidfd })

@@ -267,6 +267,7 @@ impl Entry {
             owner: self.owner.clone(),
             servers: states.iter().map(|(name, state)| (name.clone(), Server::of(state))).collect(),
             receipts: None,
+            unaccounted: Vec::new(),
         }
     }
 

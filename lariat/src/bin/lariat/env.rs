@@ -109,7 +109,8 @@ mod tests {
         for name in ["HOME", "PATH", "LC_ALL", "DOCKER_HOST", "TZ"] {
             assert!(is_for_daemon(name), "{name}");
         }
-        for name in ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "XPATH", "path", ""] {
+        for name in ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "XPATH", "path", ""]
+        {
             assert!(!is_for_daemon(name), "{name}");
         }
     }
