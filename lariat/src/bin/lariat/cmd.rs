@@ -35,9 +35,8 @@ enum Verb {
     /// Sessions of servers for scripts: open, close, list, call
     #[command(subcommand)]
     Session(session::Verb),
-    /// Speaks MCP with a server of a session, on standard input and output
+    // These say themselves what they do: a line here would hide what they say beyond the first.
     Connect(connect::Args),
-    /// Serves sessions over HTTP on a unix socket, to this user alone
     Daemon(daemon::Args),
     /// Tries any wrapper with children that misbehave, and counts the survivors
     Trial(trial::Args),

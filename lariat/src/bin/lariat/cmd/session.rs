@@ -17,13 +17,10 @@ use std::process::ExitCode;
 /// Sessions of servers for scripts.
 #[derive(clap::Subcommand)]
 pub(crate) enum Verb {
-    /// Opens a session and prints its id
+    // Each says itself what it does: a line here would hide what it says beyond the first.
     Open(OpenArgs),
-    /// Ends a session and everything in it
     Close(CloseArgs),
-    /// Lists sessions and their servers
     List(ListArgs),
-    /// Calls a tool and prints the result
     Call(CallArgs),
 }
 
@@ -35,9 +32,9 @@ pub(crate) enum Verb {
 /// is started by something short-lived (xargs, timeout, a line of a makefile) names the owner:
 /// --owner-pid $$.
 ///
-/// Servers get the PATH and the directory of this command unless told otherwise, and of the other
-/// variables only those that --env or the file names. Starts the daemon if none runs. Exit code 1 if
-/// a server failed; the session is there all the same.
+/// Servers get the PATH and the directory of this command unless told otherwise. Beside HOME and its
+/// like, which the daemon has, they get the variables that --env or the file names and no others.
+/// Starts the daemon if none runs. Exit code 1 if a server failed; the session is there all the same.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   S=$(lariat session open --server time -- uvx mcp-server-time)
