@@ -22,6 +22,8 @@ mod ends;
 mod engine;
 #[path = "engine/eyes.rs"]
 mod eyes;
+#[path = "containers/images.rs"]
+mod images;
 #[path = "containers/kinds.rs"]
 mod kinds;
 #[path = "engine/machine.rs"]
@@ -53,6 +55,7 @@ const PROMISE: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 2;
 
 fn main() -> ExitCode {
+    lariat::main_if_asked();
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(arguments.test_threads.unwrap_or(AT_ONCE).min(AT_ONCE));
     libtest_mimic::run(&arguments, trials()).exit_code()
@@ -79,6 +82,7 @@ fn trials() -> Vec<Trial> {
     docker("kinds::sigkill-both", || kinds::kinds(Death::Both));
     docker("kinds::docker-run-as-the-server", kinds::direct);
     docker("kinds::born-late", kinds::born_late);
+    docker("images::closed-replaced-dropped", images::images);
     docker("choices::kept", choices::kept);
     docker("choices::limit", choices::limit);
     docker("choices::many", choices::many);
