@@ -2,7 +2,7 @@
 //!
 //! Whoever serves a server (the relay, a probe) begins here: what crashed sessions left is swept,
 //! the new session is written down, and only then does a process exist. A host with threads cannot
-//! do that itself; [`local`] starts a holder that does it for the host.
+//! do that itself; `local` starts a holder that does it for the host.
 
 pub(crate) mod image;
 pub(crate) mod local;

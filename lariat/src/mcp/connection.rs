@@ -20,11 +20,15 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::timeout;
 
 mod error;
 
 pub use error::{Ended, Error};
+
+/// How long a client that says nothing more is kept for what it has asked.
+const LAST_ANSWERS: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 30_000 });
 
 /// What holds for everybody who speaks with a server.
 #[derive(Debug, Clone)]
@@ -58,6 +62,8 @@ struct Shared {
     state: Mutex<State>,
     queue: Queue,
     tools_changed: watch::Sender<u64>,
+    /// The server has said something.
+    heard: Notify,
     life: watch::Sender<Life>,
 }
 
@@ -102,6 +108,7 @@ impl Connection {
             state: Mutex::new(state),
             queue,
             tools_changed: watch::Sender::new(0),
+            heard: Notify::new(),
             life: watch::Sender::new(Life::Open),
         });
         // Made here and not in the future, so that it also counts if that is never polled.
@@ -200,7 +207,7 @@ impl Connection {
         let outcome = {
             let mut writing = pin!(queue::write(&mut writer, parcels));
             let (outcome, listens) = tokio::select! {
-                outcome = seat.listen(reader) => (outcome, true),
+                outcome = seat.serve(reader) => (outcome, true),
                 _ = &mut writing => (Ok(()), false),
                 _ = life.wait_for(|life| *life != Life::Open) => (Err(Error::Closed), true),
             };
@@ -329,6 +336,7 @@ impl Shared {
         for (queue, line) in deliveries {
             deliver(&queue, line).await;
         }
+        self.heard.notify_waiters();
     }
 
     fn close(&self, life: Life) {
@@ -446,6 +454,24 @@ impl<'a> Seat<'a> {
         state.ports.insert(port, queue.clone());
         drop(state);
         Ok((Seat { shared, port, queue }, parcels))
+    }
+
+    /// Listens, and then waits for what the client has asked: one that has said all it will (a script
+    /// at the end of a pipe) is not one that has left. It may be, so patience has an end.
+    async fn serve(&self, reader: impl AsyncRead + Unpin) -> Result<(), Error> {
+        self.listen(reader).await?;
+        let answered = timeout(LAST_ANSWERS, async {
+            loop {
+                let heard = self.shared.heard.notified();
+                if !self.shared.lock().mux.waits(self.port) {
+                    return;
+                }
+                heard.await;
+            }
+        });
+        // What is not answered by now is cancelled when the seat is left.
+        let _cancelled = answered.await;
+        Ok(())
     }
 
     async fn listen(&self, mut reader: impl AsyncRead + Unpin) -> Result<(), Error> {

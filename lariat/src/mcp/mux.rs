@@ -135,6 +135,11 @@ impl Mux {
         self.pending.len() + self.asked.len()
     }
 
+    /// True if this client waits for an answer.
+    pub(super) fn waits(&self, port: Port) -> bool {
+        self.pending.values().any(|pending| pending.port == port)
+    }
+
     /// True if nobody waits for anybody.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight() == 0

@@ -376,6 +376,24 @@ async fn a_long_line_passes_and_a_longer_one_ends_it() {
 }
 
 #[tokio::test]
+async fn a_client_that_has_said_all_still_hears_the_answer() {
+    let (connection, mut server, _driver) = open("*");
+    let (near, far) = duplex(1 << 16);
+    let attached = tokio::spawn(async move {
+        // All that it ever says, and its end.
+        let said = &b"{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"x/y\"}\n"[..];
+        connection.attach(said, far).await
+    });
+    let heard = server.hear().await;
+    server.say(json!({ "jsonrpc": "2.0", "id": heard["id"], "result": "late" })).await;
+    let mut lines = BufReader::new(near).lines();
+    let answer: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+    assert_eq!((&answer["id"], &answer["result"]), (&json!(5), &json!("late")));
+    assert_eq!(lines.next_line().await.unwrap(), None);
+    attached.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_client_is_told_that_its_line_is_too_long() {
     let (connection, _server, _driver) = open("*");
     let (mut client, attached) = attach(&connection);
