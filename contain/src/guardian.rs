@@ -93,9 +93,19 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
         return 125;
     }
     text::give_back_code();
-    let report = watch(&mut guard, &control, &signals, options);
+    let (report, host_gone) = watch(&mut guard, &control, &signals, options);
+    if host_gone {
+        wake_holder();
+    }
     hand_over(&control, &report, epilogue);
     0
+}
+
+/// Perhaps the holder is merely stopped; then it has work to do as well.
+fn wake_holder() {
+    if let Some(holder) = rustix::process::getppid().filter(|p| !p.is_init()) {
+        let _gone = rustix::process::kill_process(holder, rustix::process::Signal::CONT);
+    }
 }
 
 /// Leaves the holder's process group: hosts kill whole groups.
@@ -172,8 +182,14 @@ fn start(
     }
 }
 
-/// The main loop: waits for a word, for the socket to close, for a child to end.
-fn watch(guard: &mut Guard, control: &OwnedFd, signals: &Signals, options: &Options<'_>) -> Report {
+/// The main loop: waits for a word, for the socket to close, for a child to end. Also says whether the
+/// host is gone.
+fn watch(
+    guard: &mut Guard,
+    control: &OwnedFd,
+    signals: &Signals,
+    options: &Options<'_>,
+) -> (Report, bool) {
     let mut owner_lives = true;
     let mut host = options.host;
     let mut host_deadline: Option<Instant> = None;
@@ -182,7 +198,7 @@ fn watch(guard: &mut Guard, control: &OwnedFd, signals: &Signals, options: &Opti
     loop {
         if let Some(report) = guard.tick() {
             tell_exit(guard, control, &mut told_exit);
-            return report;
+            return (report, options.host.is_some() && host.is_none());
         }
         tell_exit(guard, control, &mut told_exit);
         let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
@@ -219,11 +235,7 @@ fn watch(guard: &mut Guard, control: &OwnedFd, signals: &Signals, options: &Opti
         if host_deadline.is_some_and(|d| Instant::now() >= d) {
             host_deadline = None;
             if !guard.is_ending() {
-                // Perhaps the holder is merely stopped; then it has work to do as well.
-                if let Some(holder) = rustix::process::getppid().filter(|p| !p.is_init()) {
-                    let _gone =
-                        rustix::process::kill_process(holder, rustix::process::Signal::CONT);
-                }
+                wake_holder();
                 guard.ask(Ask::OwnerDied);
             }
         }

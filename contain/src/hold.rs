@@ -68,7 +68,8 @@ pub struct Options<'a> {
     pub keep: &'a [BorrowedFd<'a>],
     /// The reading end of the command's stderr; the guardian empties it once the holder is dead.
     pub drain: Option<BorrowedFd<'a>>,
-    /// A pidfd of the host; its death ends the tree even if the holder is stopped.
+    /// Readable when the host is gone (its pidfd) or wants no more; then the tree ends even if the
+    /// holder is stopped.
     pub host: Option<BorrowedFd<'a>>,
     /// The holder's signals, for the mask the command starts with.
     pub signals: &'a Signals,

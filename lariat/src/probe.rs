@@ -75,7 +75,7 @@ pub fn probe(
     let around = Around {
         signals: &signals,
         host: None,
-        host_pidfd: None,
+        host_gone: None,
         stderr: Some(stderr.as_fd()),
         owner: None,
     };

@@ -122,7 +122,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     let around = Around {
         signals: &signals,
         host: host.member(),
-        host_pidfd: host.pidfd(),
+        host_gone: host.pidfd(),
         stderr: drain.source(),
         owner: None,
     };
@@ -136,7 +136,6 @@ pub(crate) fn hold(held: Held, control: &mut Control) -> Result<Outcome, Failure
     let signals = block_signals()?;
     let streams_error = |e: rustix::io::Errno| Failure::Streams(e.into());
     let owner = held.owner.map(|(pid, start)| Member { pid, start });
-    let owner_pidfd = owner.and_then(|owner| owner.pidfd());
     let server = held.plan.server.clone();
     let ground = Ground::prepare(held.plan)?;
     let log = open_log(ground.books.logs(), &server)?;
@@ -154,7 +153,8 @@ pub(crate) fn hold(held: Held, control: &mut Control) -> Result<Outcome, Failure
     let around = Around {
         signals: &signals,
         host: owner,
-        host_pidfd: owner_pidfd.as_ref().map(AsFd::as_fd),
+        // Readable when the owner wants an end or has gone, and we may be stopped.
+        host_gone: Some(control.line()),
         stderr: drain.source(),
         owner: Some(control),
     };

@@ -134,8 +134,8 @@ pub(crate) struct Around<'a> {
     pub(crate) signals: &'a Signals,
     /// Who started us.
     pub(crate) host: Option<Member>,
-    /// Readable when the host has died.
-    pub(crate) host_pidfd: Option<BorrowedFd<'a>>,
+    /// Readable when the host has died, or wants no more.
+    pub(crate) host_gone: Option<BorrowedFd<'a>>,
     /// The reading end of the server's stderr.
     pub(crate) stderr: Option<BorrowedFd<'a>>,
     /// Who wants the receipt even if this process is not there any more to give it.
@@ -237,7 +237,7 @@ impl Ground {
             leaf: machine.leaf.as_deref(),
             keep: &keep,
             drain: around.stderr,
-            host: around.host_pidfd,
+            host: around.host_gone,
             signals: around.signals,
         };
         // Runs in the guardian, if this process is not there any more when the tree has ended.

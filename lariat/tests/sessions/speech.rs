@@ -18,6 +18,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         ("speech::a-server-that-leaves-is-started-again", restarted),
         ("speech::a-server-that-keeps-leaving-is-given-up", given_up),
         ("speech::holder-and-guardian-are-killed", holders_killed),
+        ("speech::a-stopped-holder-is-woken", holder_stopped),
         ("speech::bystanders-are-untouched", bystanders),
     ])
 }
@@ -199,6 +200,28 @@ fn holders_killed() {
         manager.close().await.expect("nobody survives");
     });
     place.assert_gone(PROMISE);
+}
+
+/// A holder that somebody stopped keeps nobody alive, and comes back to give the receipt.
+fn holder_stopped() {
+    let place = Place::new("stopped");
+    let stopped = || async {
+        let config =
+            kit::config(&place.dir, named([("one", server("setsid-child", &place.token))]));
+        let manager = Manager::start(config).await.expect("it starts");
+        let State::Ready(ready) = manager.session().states()["one"].clone() else { panic!() };
+        let parent = |pid: i32| lariat::contain::process::stat(pid).expect("alive").ppid;
+        let holder = Pid::from_raw(parent(parent(ready.pid))).expect("a pid");
+        kill_process(holder, Signal::STOP).expect("it is ours");
+        manager
+    };
+    kit::runtime().block_on(async {
+        let ended = stopped().await.close().await.expect("nobody survives");
+        assert_eq!(ended.receipts.len(), 1, "{ended:?}");
+        drop(stopped().await);
+    });
+    // Half a second for the holder to prove that it is there.
+    place.assert_gone(PROMISE + Duration::from_millis(500));
 }
 
 /// The same command line and environment, but nobody's server.

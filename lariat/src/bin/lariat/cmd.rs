@@ -26,19 +26,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Shows the leak and the cure on this machine in half a minute
+    // They say themselves what they do: a line here would hide what they say beyond the first.
     Demo(demo::Args),
-    /// Runs a server so that nothing of it outlives the session
     Run(run::Args),
-    /// Starts a server, lists what it offers, ends it and shows the receipt
     Probe(probe::Args),
     /// Sessions of servers for scripts: open, close, list, call
     #[command(subcommand)]
     Session(session::Verb),
-    // These say themselves what they do: a line here would hide what they say beyond the first.
     Connect(connect::Args),
     Daemon(daemon::Args),
-    /// Tries any wrapper with children that misbehave, and counts the survivors
     Trial(trial::Args),
 }
 

@@ -28,7 +28,7 @@ use identity::Identity;
 use look::{Cleanup, Eyes, Tally};
 use screen::{Mood, Screen, mib};
 
-/// The options of `lariat demo`.
+/// Shows the leak and the cure on this machine in half a minute.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the results as JSON on stdout; what is shown meanwhile goes to stderr.
