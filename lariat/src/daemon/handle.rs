@@ -75,7 +75,7 @@ impl Desk {
                 // A session that is not there is said before a body that is wrong.
                 let entry = self.registry.find(&id)?;
                 let Refresh { servers } = Refresh::read(&http::read(request.into_body()).await?)?;
-                self.registry.check_processes().await?;
+                self.registry.check_processes(Some(&entry)).await?;
                 let change = self.registry.refresh(&entry, servers).await?;
                 let view = api::Session {
                     receipts: Some(change.receipts),
@@ -125,7 +125,7 @@ impl Desk {
                 }
             })
         })?;
-        self.registry.check_processes().await?;
+        self.registry.check_processes(None).await?;
         let entry = self.registry.open(self.config(open.name, open.servers), lease)?;
         // Nobody else knows the session until it is answered: if the request goes, so does it.
         let mut unclaimed = Unclaimed(Some(&entry));

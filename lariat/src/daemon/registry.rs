@@ -121,8 +121,19 @@ impl Registry {
         Ok(answered.await.map_err(|_| Problem::closed())??)
     }
 
-    /// Refuses if the daemon's sessions have as many processes as they may.
-    pub(super) async fn check_processes(&self) -> Result<(), Problem> {
+    /// Refuses if this session, or all of them together, have as many processes as they may.
+    pub(super) async fn check_processes(&self, entry: Option<&Entry>) -> Result<(), Problem> {
+        let most = self.limits.processes_per_session;
+        if let Some(entry) = entry {
+            let servers = entry.session.snapshot().await;
+            let processes: usize = servers.iter().map(|server| server.processes.len()).sum();
+            if processes >= most {
+                return Err(Problem::limit(format!(
+                    "The session has {processes} processes, and may have {most}. Close it, or start \
+                     the daemon with a higher --max-processes-per-session."
+                )));
+            }
+        }
         let most = self.limits.processes;
         // Counting all processes of the machine is cheap, and mostly enough.
         if contain::process::pids().len() < most {

@@ -143,6 +143,13 @@ fn as_many_processes_as_there_may_be_is_429() {
     wire.ask("POST", "/v1/sessions", &daemon.one("polite")).expect(201);
     let detail = wire.ask("POST", "/v1/sessions", &daemon.one("polite")).problem(429);
     assert!(detail.contains("--max-processes"), "{detail}");
+    let daemon = Daemon::with(&["--max-processes-per-session", "1"]);
+    let mut wire = daemon.wire();
+    let body = daemon.one("polite");
+    let session = wire.ask("POST", "/v1/sessions", &body).expect(201);
+    let refresh = format!("/v1/sessions/{}/refresh", session["id"].as_str().unwrap());
+    let detail = wire.ask("POST", &refresh, &body).problem(429);
+    assert!(detail.contains("--max-processes-per-session"), "{detail}");
 }
 
 #[test]

@@ -2,7 +2,13 @@
 
 use super::*;
 
-const FEW: Limits = Limits { servers_per_session: 3, sessions: 0, servers: 2, processes: 1 };
+const FEW: Limits = Limits {
+    servers_per_session: 3,
+    sessions: 0,
+    servers: 2,
+    processes_per_session: 1,
+    processes: 1,
+};
 
 #[test]
 fn each_limit_is_named_when_it_is_reached() {
@@ -29,9 +35,9 @@ fn who_is_ending_admits_nobody() {
 #[tokio::test(flavor = "current_thread")]
 async fn other_peoples_processes_do_not_count() {
     // There are more on this machine, but none of them is of a session.
-    assert_eq!(Registry::new(FEW).check_processes().await, Ok(()));
+    assert_eq!(Registry::new(FEW).check_processes(None).await, Ok(()));
     let none = Limits { processes: 0, ..FEW };
-    let problem = Registry::new(none).check_processes().await.unwrap_err();
+    let problem = Registry::new(none).check_processes(None).await.unwrap_err();
     assert!(problem.detail.contains("--max-processes"), "{}", problem.detail);
 }
 

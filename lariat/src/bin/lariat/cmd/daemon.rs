@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// How many servers one session may have
     #[arg(long, value_name = "N", default_value_t = Limits::default().servers_per_session)]
     max_servers_per_session: usize,
+    /// How many processes one session may have when more servers are to be started in it
+    #[arg(long, value_name = "N", default_value_t = Limits::default().processes_per_session)]
+    max_processes_per_session: usize,
     /// How many processes all sessions may have
     #[arg(long, value_name = "N", default_value_t = Limits::default().processes)]
     max_processes: usize,
@@ -110,6 +113,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             servers_per_session: args.max_servers_per_session,
             sessions: args.max_sessions,
             servers: args.max_servers,
+            processes_per_session: args.max_processes_per_session,
             processes: args.max_processes,
         },
         idle: args.idle,
