@@ -1,7 +1,8 @@
 //! `lariat daemon`: sessions for whoever can speak HTTP.
 
 use super::run::{Containers, Holding};
-use crate::{duration, env, show, summon};
+use crate::summon::{self, Whereabouts};
+use crate::{duration, env, show};
 use lariat::daemon::{self, Defaults, Farewell, Limits};
 use lariat::journal::make_private_dir;
 use rustix::fs::{FlockOperation, Mode, flock};
@@ -22,7 +23,7 @@ const DESCRIPTORS: u64 = 65_536;
 /// Serves sessions over HTTP on a unix socket, to this user alone.
 ///
 /// Runs in the foreground and prints one line when it listens. `lariat session open` starts one by
-/// itself if none runs. A session ends with its owner: the process that is named as such, the
+/// itself if none runs, and so does --start, for programs that speak HTTP themselves. A session ends with its owner: the process that is named as such, the
 /// connection it was opened by, or else the process that opened it. SIGTERM, SIGINT and SIGHUP end
 /// all sessions and then the daemon; a second one leaves the rest to their guardians. Exit code 0 if
 /// nothing is left, 1 if something survived or the daemon could not begin.
@@ -30,7 +31,7 @@ const DESCRIPTORS: u64 = 65_536;
 #[command(after_help = "Examples:
   lariat daemon
   lariat daemon --print-socket
-  curl --unix-socket \"$(lariat daemon --print-socket)\" http://lariat/v1/openapi.json")]
+  curl --unix-socket \"$(lariat daemon --start)\" http://lariat/v1/openapi.json")]
 pub(crate) struct Args {
     /// Where to listen [default: daemon.sock in the state directory]
     #[arg(long, value_name = "PATH")]
@@ -38,6 +39,11 @@ pub(crate) struct Args {
     /// Only print where a daemon that is started on demand listens
     #[arg(long)]
     print_socket: bool,
+    /// Start one in the background unless one runs, and print where it listens when it does
+    #[arg(long, conflicts_with_all = ["print_socket", "idle", "max_sessions", "max_servers",
+        "max_servers_per_session", "max_processes", "grace", "term_grace", "backend", "containers",
+        "max_containers"])]
+    start: bool,
     /// End after this time without a session and a connection [default: never]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     idle: Option<Duration>,
@@ -87,6 +93,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let path = args.socket.clone().map_or_else(|| summon::place(&state_dir), env::absolute);
     if args.print_socket {
         return ExitCode::from(u8::from(!show::out(&format!("{}\n", path.display()))));
+    }
+    if args.start {
+        return start(&path, args.hold.state_dir);
     }
     // What it is called in `ps`, however it was started.
     let _unnamed = rustix::thread::set_name(c"lariat-daemon");
@@ -139,6 +148,15 @@ pub(crate) fn run(args: Args) -> ExitCode {
             show::failure("cannot serve", Some(&error), "nothing was started");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Has a daemon listen there, whoever started it. It has the usual options, like any on demand.
+fn start(path: &Path, state_dir: Option<PathBuf>) -> ExitCode {
+    let there = Whereabouts { socket: Some(path.to_owned()), state_dir };
+    match there.summon() {
+        Ok(_stream) => ExitCode::from(u8::from(!show::out(&format!("{}\n", path.display())))),
+        Err(code) => code,
     }
 }
 
