@@ -4,12 +4,16 @@
 //!
 //! Two facts are checked. The conversation is the same, byte for byte, in both directions and on
 //! both sides of Lariat. And when the client is killed, at any moment, nothing of it is left.
+//! A third, with the TypeScript SDKs too, is in `connect.rs`: the answers are the same if the server
+//! belongs to a session of the daemon's.
 //!
 //! The packages are installed by `./test` into the directory that `LARIAT_CLIENTS` names. Without
 //! it every test here is skipped, and the reason is printed. This file looks at `/proc` with its
 //! own eyes: it shares no code with what it judges.
 #![expect(clippy::print_stderr, reason = "a test runner says what it skips")]
 
+#[path = "clients/connect.rs"]
+mod connect;
 #[path = "clients/record.rs"]
 mod record;
 #[path = "clients/witness.rs"]
@@ -84,6 +88,7 @@ fn trials() -> Vec<Trial> {
             ]);
         }
     }
+    trials.extend(connect::trials(&home));
     trials
 }
 
@@ -131,6 +136,18 @@ impl Host {
 }
 
 impl Server {
+    /// The server as its documentation starts it.
+    fn command(self, home: &Path) -> Vec<String> {
+        let uv = home.join("uv").display().to_string();
+        let words: &[&str] = match self {
+            Server::Everything => {
+                &["npx", "--offline", "-y", "@modelcontextprotocol/server-everything"]
+            }
+            Server::Time => &["uvx", "--offline", "--cache-dir", &uv, "mcp-server-time"],
+        };
+        words.iter().map(ToString::to_string).collect()
+    }
+
     /// A tool that answers at once and always the same, and its arguments.
     fn tool(self) -> [&'static str; 2] {
         match self {
@@ -176,18 +193,6 @@ struct Heard {
 }
 
 impl Stage {
-    /// The server as its documentation starts it.
-    fn server(&self) -> Vec<String> {
-        let uv = self.home.join("uv").display().to_string();
-        let words: &[&str] = match self.server {
-            Server::Everything => {
-                &["npx", "--offline", "-y", "@modelcontextprotocol/server-everything"]
-            }
-            Server::Time => &["uvx", "--offline", "--cache-dir", &uv, "mcp-server-time"],
-        };
-        words.iter().map(ToString::to_string).collect()
-    }
-
     /// The server's command with Lariat in front, if asked, and a recorder on each side.
     fn recorded(&self, way: Way, room: &Path) -> io::Result<Vec<String>> {
         let me = std::env::current_exe()?.display().to_string();
@@ -197,7 +202,7 @@ impl Stage {
             words.extend(wrapper(way, room));
             words.extend(tee(&room.join("inner")));
         }
-        words.extend(self.server());
+        words.extend(self.server.command(&self.home));
         Ok(words)
     }
 
@@ -343,7 +348,7 @@ impl Stage {
     ) -> Result<Duration, Box<dyn Error>> {
         let token = token();
         let room = Room::new(&token)?;
-        let server = [wrapper(way, &room.0), self.server()].concat();
+        let server = [wrapper(way, &room.0), self.server.command(&self.home)].concat();
         let began = Instant::now();
         let mut child = self.client(Mode::Hold, &token, &server)?.stdout(Stdio::null()).spawn()?;
         let waited = wait(&token, &mut child);

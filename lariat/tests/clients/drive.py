@@ -1,6 +1,7 @@
 """A host made of the Python SDK: drive.py MODE TOKEN -- command args…
 
 talk   asks everything that has one answer, prints the answers, leaves politely.
+legacy the same, without looking for the modern era first.
 hold   repeats one call until somebody kills it, for two minutes at most.
 """
 
@@ -45,8 +46,9 @@ async def main():
     mode, token, dashes, command, *args = sys.argv[1:]
     assert dashes == "--"
     env = get_default_environment() | {"LARIAT_TEST_TOKEN": token}
-    async with Client(stdio_client(StdioServerParameters(command=command, args=args, env=env))) as client:
-        await {"talk": talk, "hold": hold}[mode](client)
+    transport = stdio_client(StdioServerParameters(command=command, args=args, env=env))
+    async with Client(transport, mode="legacy" if mode == "legacy" else "auto") as client:
+        await {"talk": talk, "legacy": talk, "hold": hold}[mode](client)
 
 
 asyncio.run(main())
