@@ -20,6 +20,10 @@ containers *WORDS:
 bench *OPTIONS:
     cargo bench -p lariat --bench run -- {{OPTIONS}}
 
+# What a session of the daemon's costs, beside the SDKs of other languages if LARIAT_CLIENTS names them.
+bench-sessions *OPTIONS:
+    cargo bench -p lariat --bench sessions -- {{OPTIONS}}
+
 # The documentation, private items too.
 doc:
     cargo doc --workspace --no-deps --document-private-items --open

@@ -25,9 +25,9 @@ const NAME: &str = "it";
 enum Sdk {
     Python,
     /// The first generation of the TypeScript SDK.
-    Sdk,
+    Typescript1,
     /// The second one, which looks for the modern era first.
-    Client,
+    Typescript2,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,9 +48,10 @@ enum Era {
 pub(crate) fn trials(home: &Result<PathBuf, String>) -> Vec<Trial> {
     use Which::{Modern, Package};
     let both = [Package(Server::Everything), Package(Server::Time)];
-    let pairs = [Sdk::Python, Sdk::Sdk, Sdk::Client].map(|sdk| both.map(|which| (sdk, which)));
+    let pairs =
+        [Sdk::Python, Sdk::Typescript1, Sdk::Typescript2].map(|sdk| both.map(|which| (sdk, which)));
     let pairs = pairs.into_iter().flatten();
-    let modern = [(Sdk::Python, Modern), (Sdk::Client, Modern)];
+    let modern = [(Sdk::Python, Modern), (Sdk::Typescript2, Modern)];
     let trial = |(sdk, which): (Sdk, Which)| {
         let server = match which {
             Package(server) => format!("{server:?}"),
@@ -74,8 +75,8 @@ impl Sdk {
     fn missing(self, home: &Path) -> Option<String> {
         let needed = match self {
             Sdk::Python => "py/bin/python",
-            Sdk::Sdk => "node/node_modules/@modelcontextprotocol/sdk/package.json",
-            Sdk::Client => "node/node_modules/@modelcontextprotocol/client/package.json",
+            Sdk::Typescript1 => "node/node_modules/@modelcontextprotocol/sdk/package.json",
+            Sdk::Typescript2 => "node/node_modules/@modelcontextprotocol/client/package.json",
         };
         (!home.join(needed).exists()).then(|| format!("no {needed}"))
     }
@@ -123,7 +124,7 @@ impl Stage {
                 command.args([PYTHON, if matches!(era, Era::Legacy) { "legacy" } else { "talk" }]);
                 command
             }
-            Sdk::Sdk | Sdk::Client => {
+            Sdk::Typescript1 | Sdk::Typescript2 => {
                 // Modules are looked for beside the script.
                 let script = room.join("drive.mjs");
                 if !script.exists() {
@@ -134,7 +135,8 @@ impl Stage {
                     fs::copy(NODE, &script)?;
                 }
                 let mut command = self.program("node", token)?;
-                let generation = if matches!(self.sdk, Sdk::Sdk) { "sdk" } else { "client" };
+                let generation =
+                    if matches!(self.sdk, Sdk::Typescript1) { "sdk" } else { "client" };
                 let era = if matches!(era, Era::Legacy) { "legacy" } else { "auto" };
                 command.arg(script).args([generation, era]);
                 command

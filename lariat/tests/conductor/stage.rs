@@ -117,7 +117,7 @@ pub(crate) struct Said {
 impl Conductor {
     /// Starts it from a copy in the place, so that the servers it carries have the word too.
     pub(crate) fn start(place: &Place, words: &[&str]) -> Conductor {
-        let script = place.dir.join("conductor.py");
+        let script = place.dir.join(format!("{}.py", place.token));
         fs::copy(SCRIPT, &script).expect("a copy");
         let mut command = Command::new("python3");
         command.arg(script).args(words).env("HOME", &place.dir);
