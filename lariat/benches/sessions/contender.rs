@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::process::Command;
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinSet;
 
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/sessions/sdk.py");
@@ -88,6 +88,40 @@ impl Contender {
         }
     }
 
+    /// The milliseconds that the ends of so many sessions take which are all there and end at once.
+    /// Nothing for those who cannot be told when.
+    pub(crate) async fn ends(self, room: &Room, sessions: usize) -> io::Result<Option<Vec<f64>>> {
+        let mut ends = JoinSet::new();
+        let words = match self {
+            Contender::Daemon => {
+                for (mut client, id) in many(room, sessions).await? {
+                    ends.spawn(async move {
+                        let began = Instant::now();
+                        client.close(&id).await.map_err(io::Error::other)?;
+                        Ok::<_, io::Error>(millis(began))
+                    });
+                }
+                return ended(ends).await.map(Some);
+            }
+            Contender::Bare => room.server().map(str::to_owned).to_vec(),
+            Contender::Run => run(room),
+            Contender::Rmcp | Contender::Python | Contender::Typescript => return Ok(None),
+        };
+        let mut servers = Vec::new();
+        for _ in 0..sessions {
+            servers.push(greeted(&words, &room.token).await?);
+        }
+        for (mut child, to) in servers {
+            ends.spawn(async move {
+                let began = Instant::now();
+                drop(to);
+                child.wait().await?;
+                Ok(millis(began))
+            });
+        }
+        ended(ends).await.map(Some)
+    }
+
     /// So many sessions, of which so many at once.
     pub(crate) async fn round(
         self,
@@ -106,10 +140,7 @@ impl Contender {
                 crowd(sessions, at_once, move || pipes(server.to_vec(), String::new())).await
             }
             Contender::Run => {
-                let state = room.dir.join("run").display().to_string();
-                let words = [&room.lariat, "run", "--state-dir", &state, "--"].map(str::to_owned);
-                let words = [&words[..], &server[..]].concat();
-                let token = room.token.clone();
+                let (words, token) = (run(room), room.token.clone());
                 crowd(sessions, at_once, move || pipes(words.clone(), token.clone())).await
             }
             // The place for it: rmcp's own child process type, through `crowd` like the others.
@@ -132,6 +163,21 @@ impl Contender {
             }
         }
     }
+}
+
+async fn ended(mut ends: JoinSet<io::Result<f64>>) -> io::Result<Vec<f64>> {
+    let mut all = Vec::new();
+    while let Some(end) = ends.join_next().await {
+        all.push(end.map_err(io::Error::other)??);
+    }
+    Ok(all)
+}
+
+/// The server behind `lariat run`.
+fn run(room: &Room) -> Vec<String> {
+    let state = room.dir.join("run").display().to_string();
+    let words = [&room.lariat, "run", "--state-dir", &state, "--"];
+    words.into_iter().chain(room.server()).map(str::to_owned).collect()
 }
 
 /// Has so many sessions, of which so many at once, each by a task that has one after the other.
@@ -171,8 +217,17 @@ fn socket(room: &Room) -> PathBuf {
 }
 
 /// A session that ends with its connection.
-pub(crate) async fn open(room: &Room) -> io::Result<(Client, String)> {
+async fn open(room: &Room) -> io::Result<(Client, String)> {
     opened(socket(room), room.server().map(str::to_owned)).await
+}
+
+/// So many of them, one after the other.
+pub(crate) async fn many(room: &Room, sessions: usize) -> io::Result<Vec<(Client, String)>> {
+    let mut all = Vec::new();
+    for _ in 0..sessions {
+        all.push(open(room).await?);
+    }
+    Ok(all)
 }
 
 async fn opened(socket: PathBuf, server: [String; 4]) -> io::Result<(Client, String)> {
@@ -209,6 +264,16 @@ async fn daemon_session(socket: PathBuf, server: [String; 4]) -> io::Result<[f64
 /// One server on two pipes, from its start to its end.
 async fn pipes(words: Vec<String>, token: String) -> io::Result<[f64; 2]> {
     let began = Instant::now();
+    let (mut child, to) = greeted(&words, &token).await?;
+    let open = millis(began);
+    let began = Instant::now();
+    drop(to);
+    child.wait().await?;
+    Ok([open, millis(began)])
+}
+
+/// A server on two pipes that has listed its tools.
+async fn greeted(words: &[String], token: &str) -> io::Result<(Child, ChildStdin)> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env("LARIAT_TEST_TOKEN", token).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -219,11 +284,7 @@ async fn pipes(words: Vec<String>, token: String) -> io::Result<[f64; 2]> {
         to.write_all(said.as_bytes()).await?;
         lines.next_line().await?.ok_or_else(|| io::Error::other("the server left"))?;
     }
-    let open = millis(began);
-    let began = Instant::now();
-    drop(to);
-    child.wait().await?;
-    Ok([open, millis(began)])
+    Ok((child, to))
 }
 
 /// A program in another language that has the sessions and says what they took. Its standard input is

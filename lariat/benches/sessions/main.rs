@@ -144,6 +144,7 @@ async fn bench(options: &Options) -> io::Result<()> {
     let after = daemon.calm();
     let left = daemon.others(&room);
     compare(&rivals, options, &mut report);
+    together(&room, &rivals, options, &mut report).await?;
     alone(&room, &rivals, options, &mut report).await?;
     memory(options, &mut report, [before, live_before, live_after, after]);
     report.bar("processes left", left.len() as f64, 0.0, "");
@@ -154,10 +155,7 @@ async fn bench(options: &Options) -> io::Result<()> {
 
 /// The daemon's descriptors and KiB while so many sessions are there.
 async fn live(room: &Room, daemon: &Daemon, options: &Options) -> io::Result<[f64; 2]> {
-    let mut sessions = Vec::new();
-    for _ in 0..options.at_once {
-        sessions.push(contender::open(room).await?);
-    }
+    let sessions = contender::many(room, options.at_once).await?;
     let footprint = daemon.footprint();
     for (mut client, id) in sessions {
         client.close(&id).await.map_err(io::Error::other)?;
@@ -185,6 +183,32 @@ fn compare(rivals: &[(Contender, Vec<Round>)], options: &Options, report: &mut R
     let [daemon, bare, run] = [Contender::Daemon, Contender::Bare, Contender::Run].map(p99);
     report.bar("end of a session, p99, × bare", daemon / bare, 2.0, "");
     report.bar("end of a session, p99, × lariat run", daemon / run, 2.0, "");
+}
+
+/// Ends that come at once, while nobody is being started.
+async fn together(
+    room: &Room,
+    rivals: &[(Contender, Vec<Round>)],
+    options: &Options,
+    report: &mut Report,
+) -> io::Result<()> {
+    let mut found: Vec<(Contender, Vec<f64>)> = Vec::new();
+    for _ in 0..options.rounds {
+        for (contender, _) in rivals {
+            let Some(ends) = contender.ends(room, options.at_once).await? else { continue };
+            match found.iter_mut().find(|(other, _)| other == contender) {
+                Some((_, all)) => all.extend(ends),
+                None => found.push((*contender, ends)),
+            }
+        }
+    }
+    let row = |(contender, ends): &(Contender, Vec<f64>)| {
+        (contender.name().to_owned(), vec![median(ends), quantile(ends, 0.99)])
+    };
+    let rows: Vec<_> = found.iter().map(row).collect();
+    let title = format!("{} that end at once, nothing else", options.at_once);
+    report.table(&title, &["end p50 ms", "p99"], &rows);
+    Ok(())
 }
 
 /// The same, with nobody else about: the ladder's own time.
