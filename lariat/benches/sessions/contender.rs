@@ -4,6 +4,8 @@ use crate::Room;
 use lariat::daemon::api::Open;
 use lariat::daemon::client::Client;
 use lariat::spec::{Restart, ServerSpec, Servers};
+use rmcp::ServiceExt;
+use rmcp::transport::TokioChildProcess;
 use serde::Deserialize;
 use std::io;
 use std::path::PathBuf;
@@ -76,8 +78,7 @@ impl Contender {
     /// Why it is not here.
     pub(crate) fn missing(self, room: &Room) -> Option<String> {
         let needed = match self {
-            Contender::Daemon | Contender::Bare | Contender::Run => return None,
-            Contender::Rmcp => return Some("no dependency yet".into()),
+            Contender::Daemon | Contender::Bare | Contender::Run | Contender::Rmcp => return None,
             Contender::Python => "py/bin/python",
             Contender::Typescript => "node/node_modules/@modelcontextprotocol/sdk/package.json",
         };
@@ -143,8 +144,7 @@ impl Contender {
                 let (words, token) = (run(room), room.token.clone());
                 crowd(sessions, at_once, move || pipes(words.clone(), token.clone())).await
             }
-            // The place for it: rmcp's own child process type, through `crowd` like the others.
-            Contender::Rmcp => Err(io::Error::other("no dependency yet")),
+            Contender::Rmcp => crowd(sessions, at_once, move || rmcp(server.to_vec())).await,
             Contender::Python => {
                 let python = room.clients.as_ref().unwrap().join("py/bin/python");
                 driver(room, &[python, PYTHON.into()], sessions, at_once).await
@@ -214,6 +214,19 @@ fn millis(since: Instant) -> f64 {
 
 fn socket(room: &Room) -> PathBuf {
     room.dir.join("s")
+}
+
+/// The official SDK's client with its own child process, as it comes.
+async fn rmcp(words: Vec<String>) -> io::Result<[f64; 2]> {
+    let began = Instant::now();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    let service = ().serve(TokioChildProcess::new(command)?).await.map_err(io::Error::other)?;
+    service.list_all_tools().await.map_err(io::Error::other)?;
+    let open = millis(began);
+    let began = Instant::now();
+    service.cancel().await.map_err(io::Error::other)?;
+    Ok([open, millis(began)])
 }
 
 /// A session that ends with its connection.
