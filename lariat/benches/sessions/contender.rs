@@ -229,6 +229,12 @@ async fn rmcp(words: Vec<String>) -> io::Result<[f64; 2]> {
     Ok([open, millis(began)])
 }
 
+/// A connection to the daemon.
+pub(crate) async fn connect(room: &Room) -> io::Result<Client> {
+    let stream = UnixStream::connect(socket(room)).await?;
+    Client::over(stream).await.map_err(io::Error::other)
+}
+
 /// A session that ends with its connection.
 async fn open(room: &Room) -> io::Result<(Client, String)> {
     opened(socket(room), room.server().map(str::to_owned)).await

@@ -115,7 +115,7 @@ pub(crate) struct Said {
 }
 
 impl Conductor {
-    /// Starts it from a copy in the place, so that the servers it carries have the word too.
+    /// Starts it from a copy that is named by the word, so that the servers it carries have it too.
     pub(crate) fn start(place: &Place, words: &[&str]) -> Conductor {
         let script = place.dir.join(format!("{}.py", place.token));
         fs::copy(SCRIPT, &script).expect("a copy");
