@@ -73,16 +73,6 @@ pub fn detach(name: &CStr, keep: &[BorrowedFd<'_>], work: impl FnOnce() -> i32) 
     }
 }
 
-/// Goes on in a child that nobody has to wait for: this process ends with code 0, its parent sees it
-/// end, and the child belongs to init. Session and process group stay.
-pub fn part_from_parent() -> io::Result<()> {
-    single_threaded()?;
-    match launch::fork(0, None)? {
-        Side::Child => Ok(()),
-        Side::Parent(_) => launch::leave(0),
-    }
-}
-
 /// A fork copies one thread. Whoever has more must not fork.
 fn single_threaded() -> io::Result<()> {
     match procfs::own_threads()? {

@@ -5,13 +5,12 @@
 //! installed one. The holder inherits the command's streams, environment and directory as its own
 //! and gets its orders through one socket.
 
-use crate::aside;
 use crate::hold::{Command, Event, Hold, Options};
 use crate::ladder::{Ask, Ladder};
 use crate::probe::{Choice, probe};
 use crate::report::Report;
 use crate::sys::Backend;
-use crate::sys::launch;
+use crate::sys::launch::{self, Side};
 use crate::sys::mark::Mark;
 use crate::sys::signals::Signals;
 use crate::sys::socket::{Received, hear, say};
@@ -74,8 +73,10 @@ pub fn main_if_asked() {
     let (Some(brief), false) = (brief, command.is_empty()) else { launch::leave(125) };
     // The owner waits for this process only; the holder itself must not become a zombie that the
     // owner has to remember.
-    if aside::part_from_parent().is_err() {
-        launch::leave(125);
+    match launch::fork(0, None) {
+        Ok(Side::Child) => {}
+        Ok(Side::Parent(_)) => launch::leave(0),
+        Err(_) => launch::leave(125),
     }
     // SAFETY: the owner placed its socket on this number before exec, and nothing else in this
     // process knows it. Were it not open, every use would fail with EBADF.

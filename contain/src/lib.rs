@@ -40,7 +40,7 @@ mod sys;
 mod tree;
 mod wire;
 
-pub use aside::{Aside, detach, part_from_parent};
+pub use aside::{Aside, detach};
 pub use error::{Error, SpawnStage};
 pub use hold::{Command, Event, Hold, Options};
 pub use holder::main_if_asked;
@@ -63,7 +63,7 @@ pub use tree::{Spec, Tree};
 pub mod process {
     use crate::member::Member;
 
-    pub use crate::sys::procfs::{Stat, name, pids, resident, stat};
+    pub use crate::sys::procfs::{Stat, name, pids, resident, stat, threads};
 
     /// Everyone who descends from this process, as `/proc` has it now.
     pub fn below(root: i32) -> Vec<Member> {

@@ -22,9 +22,7 @@ pub fn main_if_asked() {
         return;
     }
     contain::close_leaked();
-    // The owner waits for this process only; the holder itself is nobody's to wait for.
-    let begun = std::io::stdin().as_fd().try_clone_to_owned();
-    let (Ok(socket), Ok(())) = (begun, contain::part_from_parent()) else { contain::leave(125) };
+    let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() else { contain::leave(125) };
     if let Some((control, stdin, stdout, brief)) = Control::receive(UnixStream::from(socket)) {
         hold(control, (stdin, stdout), brief);
     }

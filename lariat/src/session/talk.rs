@@ -11,7 +11,7 @@ use crate::receipt::Receipt;
 use crate::spec::ServerSpec;
 use crate::start::Containers;
 use crate::start::image;
-use crate::start::local::{self, Leash, Line, Streams, Theirs};
+use crate::start::local::{self, Holder, Leash, Line, Streams, Theirs};
 use crate::start::wire::{Brief, Order, Word};
 use contain::{Choice, Member};
 use std::ffi::OsString;
@@ -25,6 +25,9 @@ const EXPLANATION: Duration = Duration::from_millis(500);
 
 /// How long past its ladder a holder may be silent: an engine can take its time.
 const OVERDUE: Duration = Duration::from_secs(30);
+
+/// How long a holder may take to leave when all is said.
+const PARTING: Duration = Duration::from_millis(250);
 
 /// What a holder said.
 pub(super) enum Heard {
@@ -51,6 +54,8 @@ pub(super) struct Talk {
     over: bool,
     /// A holder was executed, so there is something to account for.
     executed: bool,
+    /// Reaped when this is dropped, or soon after.
+    holder: Option<Holder>,
 }
 
 impl Talk {
@@ -67,6 +72,7 @@ impl Talk {
             receipt: None,
             over: false,
             executed: false,
+            holder: None,
         };
         Ok((talk, theirs, streams))
     }
@@ -102,9 +108,9 @@ impl Talk {
         let brief = self.brief(spec)?;
         self.executed = true;
         let holder = &self.house.holder;
-        local::execute(holder, theirs, image::environment(spec))
-            .await
-            .map_err(|e| format!("the holder {} cannot be executed: {e}", holder.display()))?;
+        let executed = local::execute(holder, theirs, image::environment(spec)).await;
+        let unexecuted = |e| format!("the holder {} cannot be executed: {e}", holder.display());
+        self.holder = Some(executed.map_err(unexecuted)?);
         let unheard = |e| format!("the holder does not listen: {e}");
         self.line.brief(&brief).await.map_err(unheard)?;
         loop {
@@ -246,6 +252,8 @@ impl Talk {
             }
         });
         let in_time = ended.await.is_ok();
+        // The receipt comes just before holder and guardian leave. Then nothing of ours is left.
+        let _stuck = timeout(PARTING, async { while self.line.word().await.is_some() {} }).await;
         let receipt = match (self.receipt.take(), self.noted.clone()) {
             (None, Some(session)) if self.over => self.look(session).await,
             (receipt, _) => receipt,

@@ -11,9 +11,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
@@ -150,21 +150,49 @@ impl Line {
     }
 }
 
-/// Executes a holder. Returns when it has gone its own way: it is nobody's child to wait for.
+/// A holder that was executed. It is our child, and we are to reap it.
+#[derive(Debug)]
+pub(crate) struct Holder(Option<Child>);
+
+/// Holders that nobody waits for any more and that have not left yet.
+static LEAVING: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+impl Holder {
+    /// True if it has left.
+    fn is_reaped(&mut self) -> bool {
+        let left = self.0.as_mut().is_none_or(has_left);
+        if left {
+            self.0 = None;
+        }
+        left
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let mut leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain_mut(|child| !has_left(child));
+        if !self.is_reaped() {
+            leaving.extend(self.0.take());
+        }
+    }
+}
+
+fn has_left(child: &mut Child) -> bool {
+    // An error says that it is no child of ours any more: somebody else has reaped it.
+    !matches!(child.try_wait(), Ok(None))
+}
+
+/// Executes a holder.
 pub(crate) async fn execute(
     holder: &Path,
     theirs: Theirs,
     env: impl Iterator<Item = (&String, &String)>,
-) -> io::Result<()> {
+) -> io::Result<Holder> {
     let mut command = Command::new(holder);
     command.arg(VERB).envs(env).process_group(0);
     command.stdin(Stdio::from(theirs.0)).stdout(Stdio::null()).stderr(Stdio::null());
-    // Executing takes a millisecond or two, in which others have better things to do than to wait.
-    let executed = tokio::task::spawn_blocking(move || command.spawn()?.wait());
-    match executed.await {
-        Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(io::Error::other(format!("the holder ended with {status}"))),
-        Ok(Err(e)) => Err(e),
-        Err(e) => Err(io::Error::other(e)),
-    }
+    // Executing takes a millisecond, in which others have better things to do than to wait.
+    let executed = tokio::task::spawn_blocking(move || Ok(Holder(Some(command.spawn()?))));
+    executed.await.unwrap_or_else(|e| Err(io::Error::other(e)))
 }

@@ -110,6 +110,12 @@ pub(crate) fn newest_pid() -> Option<i32> {
     short("/proc/loadavg").ok()?.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
+/// How many threads there are on this machine: at least as many as processes.
+pub fn threads() -> Option<usize> {
+    let load = short("/proc/loadavg").ok()?;
+    load.split_ascii_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
 /// Resident memory of a process in bytes.
 pub fn resident(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
