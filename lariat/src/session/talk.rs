@@ -16,8 +16,10 @@ use crate::start::wire::{Brief, Order, Word};
 use contain::{Choice, Member};
 use std::ffi::OsString;
 use std::io;
-use std::sync::Arc;
+use std::num::NonZero;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 /// How long to wait for the word that explains why a server closed its output.
@@ -26,8 +28,21 @@ const EXPLANATION: Duration = Duration::from_millis(500);
 /// How long past its ladder a holder may be silent: an engine can take its time.
 const OVERDUE: Duration = Duration::from_secs(30);
 
+/// How long a start that hangs may keep others from theirs.
+const TURN: Duration = Duration::from_secs(1);
+
 /// How long a holder may take to leave when all is said.
 const PARTING: Duration = Duration::from_millis(250);
+
+/// Waits until it is a server's turn to be started. Starting is work for the CPU, and many starts at
+/// once would keep those that are to end from ending. The handshake is the server's own time.
+async fn turn() -> Option<SemaphorePermit<'static>> {
+    static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
+        let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Semaphore::new(cpus * 2)
+    });
+    TURNS.acquire().await.ok()
+}
 
 /// What a holder said.
 pub(super) enum Heard {
@@ -106,6 +121,7 @@ impl Talk {
         connection: &Connection,
     ) -> Result<Ready, String> {
         let brief = self.brief(spec)?;
+        let turn = turn().await;
         self.executed = true;
         let holder = &self.house.holder;
         let executed = local::execute(holder, theirs, image::environment(spec)).await;
@@ -113,12 +129,12 @@ impl Talk {
         self.holder = Some(executed.map_err(unexecuted)?);
         let unheard = |e| format!("the holder does not listen: {e}");
         self.line.brief(&brief).await.map_err(unheard)?;
-        loop {
-            match self.next().await {
-                Heard::Started => break,
-                Heard::News => {}
-                Heard::Left(why) => return Err(why),
-            }
+        let in_its_turn = timeout(TURN, self.started()).await;
+        drop(turn);
+        match in_its_turn {
+            Ok(started) => started?,
+            // Nothing is lost by waiting anew.
+            Err(_) => self.started().await?,
         }
         let greeted = async {
             let hello = connection.greet().await?;
@@ -146,6 +162,17 @@ impl Talk {
             }
             Err(ConnectionError::Closed) => Err(self.why_left().await),
             Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// Waits until its process runs.
+    async fn started(&mut self) -> Result<(), String> {
+        loop {
+            match self.next().await {
+                Heard::Started => return Ok(()),
+                Heard::News => {}
+                Heard::Left(why) => return Err(why),
+            }
         }
     }
 
