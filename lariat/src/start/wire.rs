@@ -134,9 +134,9 @@ impl Control {
             }
         };
         control.stream.set_nonblocking(true).ok()?;
-        // An owner that is gone by now wants nothing started.
-        control.fill();
-        let brief = serde_json::from_slice(&line).ok().filter(|_| !control.gone)?;
+        // An owner that is gone by now, or has said something more, wants nothing started.
+        let patient = control.hear() && control.buffer.is_empty();
+        let brief = serde_json::from_slice(&line).ok().filter(|_| patient)?;
         Some((control, stdin, stdout, brief))
     }
 
@@ -250,6 +250,36 @@ mod tests {
         assert_eq!(control.order(), Some(Order::Close));
         assert_eq!(control.order(), Some(Order::Kill));
         assert_eq!(control.order(), None);
+    }
+
+    #[test]
+    fn an_owner_that_has_changed_its_mind_gets_nothing() {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+        let brief = Brief {
+            owner: None,
+            within: serde_json::from_str("\"s\"").unwrap(),
+            server: ServerName::given("x").unwrap(),
+            program: "true".into(),
+            args: Vec::new(),
+            cwd: None,
+            backend: None,
+            ladder: Brief::rungs(&Ladder::default()),
+            docker: None,
+            state_dir: "/".into(),
+            sweep: false,
+        };
+        let brief = serde_json::to_string(&brief).unwrap() + "\n";
+        for (said, wanted) in [("", true), ("\"close\"\n", false), ("\"clo", false)] {
+            let (ours, mut owner) = UnixStream::pair().unwrap();
+            let fds = [ours.as_fd(), ours.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+            let byte = [io::IoSlice::new(&[STREAMS])];
+            sendmsg(&owner, &byte, &mut ancillary, SendFlags::empty()).unwrap();
+            owner.write_all(format!("{brief}{said}").as_bytes()).unwrap();
+            assert_eq!(Control::receive(ours).is_some(), wanted, "{said:?}");
+        }
     }
 
     #[test]
