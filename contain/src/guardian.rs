@@ -93,10 +93,7 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
         return 125;
     }
     text::give_back_code();
-    let (report, host_gone) = watch(&mut guard, &control, &signals, options);
-    if host_gone {
-        wake_holder();
-    }
+    let report = watch(&mut guard, &control, &signals, options);
     hand_over(&control, &report, epilogue);
     0
 }
@@ -182,14 +179,8 @@ fn start(
     }
 }
 
-/// The main loop: waits for a word, for the socket to close, for a child to end. Also says whether the
-/// host is gone.
-fn watch(
-    guard: &mut Guard,
-    control: &OwnedFd,
-    signals: &Signals,
-    options: &Options<'_>,
-) -> (Report, bool) {
+/// The main loop: waits for a word, for the socket to close, for a child to end.
+fn watch(guard: &mut Guard, control: &OwnedFd, signals: &Signals, options: &Options<'_>) -> Report {
     let mut owner_lives = true;
     let mut host = options.host;
     let mut host_deadline: Option<Instant> = None;
@@ -198,7 +189,7 @@ fn watch(
     loop {
         if let Some(report) = guard.tick() {
             tell_exit(guard, control, &mut told_exit);
-            return (report, options.host.is_some() && host.is_none());
+            return report;
         }
         tell_exit(guard, control, &mut told_exit);
         let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
@@ -266,7 +257,11 @@ fn hand_over(control: &OwnedFd, report: &Report, epilogue: &mut dyn FnMut(&Repor
             Received::Packet(text) if Order::decode(&text) == Some(Order::Done) => return,
             Received::Packet(_) => {}
             Received::Nothing => {
-                wait(&mut [PollFd::new(control, PollFlags::IN)], None);
+                let silence = Instant::now() + HOLDER_SILENCE;
+                wait(&mut [PollFd::new(control, PollFlags::IN)], Some(silence));
+                if Instant::now() >= silence {
+                    wake_holder();
+                }
             }
             Received::Gone => break,
         }

@@ -17,6 +17,7 @@ use crate::journal::{Journal, make_private_dir};
 use crate::receipt::{Containers, Reason, Receipt, Survivor};
 use contain::{Machine, Mark, Member, Report};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -226,9 +227,15 @@ impl Books {
             // Held by a living session, or by a guardian that is at work. If the wrapper is dead,
             // the guardian may be dying at this very moment; a moment is what it gets.
             let page = serde_json::from_slice::<Page>(&fs::read(path).ok()?).ok()?;
-            let (pid, start) = page.wrapper;
-            let wrapper_lives = page.place != *here || Member { pid, start }.is_alive();
+            if page.place != *here {
+                return None;
+            }
+            let lives = |(pid, start): (i32, u64)| Member { pid, start }.is_alive();
+            let wrapper_lives = lives(page.wrapper);
             if wrapper_lives || Instant::now() >= patience {
+                if !wrapper_lives || page.host.is_some_and(|host| !lives(host)) {
+                    wake_keepers(path);
+                }
                 return None;
             }
             contain::wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
@@ -287,6 +294,21 @@ impl Books {
             }
         }
         receipts
+    }
+}
+
+/// Wakes whoever holds a page that it should have struck by now, and was stopped. It goes on then.
+fn wake_keepers(path: &Path) {
+    for pid in contain::process::pids() {
+        let Some(member) = Member::of(pid) else { continue };
+        let stopped = || contain::process::stat(pid).is_some_and(|stat| stat.state == 'T');
+        let holds = || {
+            let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == path)
+        };
+        if stopped() && holds() {
+            let _gone = member.signal(Signal::CONT);
+        }
     }
 }
 

@@ -322,7 +322,12 @@ impl<'a> Wrapper<'a> {
                         }
                         self.cause(Reason::Failed("guardian-died".into()));
                     }
-                    Event::Ended(report) => return Ok(self.finish(report)),
+                    Event::Ended(report) => {
+                        if let Ends::Held(control) = &self.ends {
+                            control.say(&Word::Emptied);
+                        }
+                        return Ok(self.finish(report));
+                    }
                 }
             }
         }
@@ -435,7 +440,7 @@ impl<'a> Wrapper<'a> {
         if let (Ends::Held(control), Some(leader)) = (&self.ends, self.hold.leader()) {
             control.say(&Word::Started {
                 pid: leader.pid,
-                guardian: self.hold.guardian().pid,
+                guardian: (self.hold.guardian().pid, self.hold.guardian().start),
                 backend: self.hold.backend().name().into(),
             });
         }

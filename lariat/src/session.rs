@@ -201,8 +201,11 @@ impl Manager {
         Ok(manager)
     }
 
-    /// Begins to start all servers, and does not wait: see [`Session::settled`]. To be called in a
-    /// runtime.
+    /// Begins to start all servers, and does not wait: see [`Session::settled`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
     pub fn open(config: Config) -> Result<Manager, Error> {
         check(&config.servers)?;
         let holder = config.holder.or_else(local::this_program).ok_or(Error::NoHolder)?;
@@ -248,21 +251,24 @@ impl Manager {
 
     /// Ends all servers. What is in flight fails at once; nothing waits for it.
     pub async fn close(self) -> Result<Ended, Survivors> {
-        let replies: Vec<(String, oneshot::Receiver<Gone>)> = self
-            .slots()
-            .iter_mut()
-            .filter_map(|(name, slot)| Some((name.clone(), slot.end()?)))
-            .collect();
+        let told: Vec<(String, Told)> =
+            self.slots().iter_mut().map(|(name, slot)| (name.clone(), slot.end())).collect();
         let mut ended = Ended::default();
-        for (name, reply) in replies {
-            match reply.await {
-                Ok(Gone { receipt, unaccounted }) => {
-                    ended.receipts.extend(receipt);
-                    ended.unaccounted.extend(unaccounted.then_some(name));
+        for (name, told) in told {
+            let gone = match told {
+                Told::Now(reply) => reply.await.ok(),
+                // Somebody else has its receipt, or had; it is waited for all the same.
+                Told::Before(view) => {
+                    view.ended().await;
+                    continue;
                 }
-                // Its task is gone: the runtime is about to end.
-                Err(_) => ended.unaccounted.push(name),
-            }
+                Told::Nobody => None,
+            };
+            // Without its task, which went with its runtime, nobody can say how it ended.
+            let Gone { receipt, unaccounted } =
+                gone.unwrap_or(Gone { receipt: None, unaccounted: true });
+            ended.receipts.extend(receipt);
+            ended.unaccounted.extend(unaccounted.then_some(name));
         }
         ended.verdict()
     }
@@ -284,13 +290,26 @@ impl Manager {
     }
 }
 
+/// What came of telling a server to end.
+enum Told {
+    /// It will answer.
+    Now(oneshot::Receiver<Gone>),
+    /// It had been told already.
+    Before(Arc<View>),
+    /// Its task is not there any more.
+    Nobody,
+}
+
 impl Slot {
-    /// Tells it to end; `None` if it was told before.
-    fn end(&mut self) -> Option<oneshot::Receiver<Gone>> {
+    /// Tells it to end.
+    fn end(&mut self) -> Told {
+        if self.ending {
+            return Told::Before(self.view.clone());
+        }
         let (reply, answer) = oneshot::channel();
-        let told = !self.ending && self.orders.send(Order::End(reply)).is_ok();
+        let told = self.orders.send(Order::End(reply)).is_ok();
         self.ending = true;
-        told.then_some(answer)
+        if told { Told::Now(answer) } else { Told::Nobody }
     }
 }
 

@@ -188,7 +188,11 @@ async fn close(entry: &Entry) -> Result<Arc<Closed>, Problem> {
 fn wants_connection_lease(headers: &HeaderMap) -> Result<bool, Problem> {
     let mut values = headers.get_all(api::LEASE).iter();
     let Some(value) = values.next() else { return Ok(false) };
-    if values.next().is_none() && value.as_bytes().eq_ignore_ascii_case(b"connection") {
+    if values.next().is_some() {
+        let detail = "The header `Lariat-Lease` is there more than once. Send it once.";
+        return Err(Problem::invalid(detail));
+    }
+    if value.as_bytes().eq_ignore_ascii_case(b"connection") {
         return Ok(true);
     }
     Err(Problem::invalid(format!(

@@ -11,9 +11,11 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 /// A request's body may have this many bytes.
 pub(super) const LARGEST_BODY: usize = 4 << 20;
@@ -21,6 +23,9 @@ pub(super) const LARGEST_BODY: usize = 4 << 20;
 /// A body that is too large is read to its end all the same, up to this many bytes: a client that is
 /// still writing does not see an answer.
 const LARGEST_PATIENCE: usize = 64 << 20;
+
+/// How long a client may take for the next piece of a body.
+const NEXT_PIECE: Duration = Duration::from_secs(10);
 
 /// Heads and buffers may have this many bytes.
 pub(super) const LARGEST_HEAD: usize = 64 << 10;
@@ -105,7 +110,15 @@ pub(super) type Answer = Response<Content>;
 /// Reads a whole body, if it is not too large.
 pub(super) async fn read(mut body: Incoming) -> Result<Vec<u8>, Problem> {
     let (mut bytes, mut length) = (Vec::new(), 0);
-    while let Some(frame) = body.frame().await {
+    loop {
+        let Ok(frame) = timeout(NEXT_PIECE, body.frame()).await else {
+            let detail = format!(
+                "Nothing more of the body came for {} s. Send all of it.",
+                NEXT_PIECE.as_secs()
+            );
+            return Err(Problem::new(408, "slow", "Body too slow", detail));
+        };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| {
             let detail = format!("The body broke off: {error}. Send it again.");
             Problem::new(400, "malformed", "Malformed body", detail)

@@ -40,7 +40,7 @@ const fn route(method: Method, path: &'static str, verb: Verb, answers: &'static
 
 /// All of them.
 pub(super) static ROUTES: [Route; 10] = [
-    route(Method::POST, "/v1/sessions", Verb::Open, &[201, 400, 409, 413, 422, 429, 500]),
+    route(Method::POST, "/v1/sessions", Verb::Open, &[201, 400, 408, 409, 413, 422, 429, 500]),
     route(Method::GET, "/v1/sessions", Verb::List, &[200]),
     route(Method::GET, "/v1/sessions/{id}", Verb::Look, &[200, 404]),
     route(Method::DELETE, "/v1/sessions/{id}", Verb::Close, &[200, 404, 500]),
@@ -48,13 +48,13 @@ pub(super) static ROUTES: [Route; 10] = [
         Method::POST,
         "/v1/sessions/{id}/refresh",
         Verb::Refresh,
-        &[200, 400, 404, 409, 413, 422, 429, 500],
+        &[200, 400, 404, 408, 409, 413, 422, 429, 500],
     ),
     route(
         Method::POST,
         "/v1/sessions/{id}/servers/{name}/call",
         Verb::Call,
-        &[200, 400, 404, 409, 413, 422, 502, 504],
+        &[200, 400, 404, 408, 409, 413, 422, 502, 504],
     ),
     route(Method::GET, "/v1/sessions/{id}/servers/{name}/mcp", Verb::Attach, &[101, 404, 409, 426]),
     route(Method::GET, "/v1/snapshot", Verb::Snapshot, &[200]),

@@ -282,9 +282,13 @@ impl Mux {
         out
     }
 
-    /// A line of the server.
+    /// A line of the server. What in it is no text is replaced, as most clients do: whoever waits for
+    /// the answer must not wait for ever.
     pub(super) fn server_says(&mut self, line: Vec<u8>) -> Routed {
         let mut out = Routed::default();
+        let line = String::from_utf8(line)
+            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+            .into_bytes();
         match envelope::read(&line) {
             // 2025-03-26 allows batches. Each message finds its own way.
             Line::Many(Items(parts)) if !parts.is_empty() => {

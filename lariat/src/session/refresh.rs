@@ -2,7 +2,7 @@
 
 use super::server::{Gone, Order, View};
 use super::state::{Error, State};
-use super::{Manager, check};
+use super::{Manager, Told, check};
 use crate::receipt::Receipt;
 use crate::spec::{ServerSpec, Servers};
 use std::sync::Arc;
@@ -121,8 +121,9 @@ impl Manager {
                         }
                     }
                     (None, false) => match slot.end() {
-                        Some(answer) => Step::Remove(answer, slot.view.clone()),
-                        None => Step::Await(slot.view.clone()),
+                        Told::Now(answer) => Step::Remove(answer, slot.view.clone()),
+                        Told::Before(view) => Step::Await(view),
+                        Told::Nobody => Step::Await(slot.view.clone()),
                     },
                 };
                 steps.push((name.clone(), step));

@@ -14,6 +14,7 @@ use crate::start::image;
 use crate::start::local::{self, Holder, Leash, Line, Streams, Theirs};
 use crate::start::wire::{Brief, Order, Word};
 use contain::{Choice, Member};
+use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io;
 use std::num::NonZero;
@@ -25,8 +26,11 @@ use tokio::time::timeout;
 /// How long to wait for the word that explains why a server closed its output.
 const EXPLANATION: Duration = Duration::from_millis(500);
 
-/// How long past its ladder a holder may be silent: an engine can take its time.
-const OVERDUE: Duration = Duration::from_secs(30);
+/// How long past its ladder a holder may be silent.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+/// How long it may be silent once the processes are gone: an engine can take its time.
+const ENGINE: Duration = Duration::from_secs(40);
 
 /// How long a start that hangs may keep others from theirs.
 const TURN: Duration = Duration::from_secs(1);
@@ -61,7 +65,9 @@ pub(super) struct Talk {
     line: Line,
     /// Its name in the books, once it is written down.
     noted: Option<SessionId>,
-    started: Option<(i32, i32, String)>,
+    started: Option<(i32, Member, String)>,
+    /// Its processes are gone.
+    emptied: bool,
     /// How the command left, if it did.
     exited: Option<String>,
     receipt: Option<Receipt>,
@@ -83,6 +89,7 @@ impl Talk {
             line,
             noted: None,
             started: None,
+            emptied: false,
             exited: None,
             receipt: None,
             over: false,
@@ -97,7 +104,7 @@ impl Talk {
     }
 
     pub(super) fn guardian(&self) -> Option<i32> {
-        self.started.as_ref().map(|(_, guardian, _)| *guardian)
+        self.started.as_ref().map(|(_, guardian, _)| guardian.pid)
     }
 
     pub(super) fn books(&self) -> Option<String> {
@@ -152,10 +159,12 @@ impl Talk {
         };
         match greeting {
             Ok((hello, tools)) => {
-                let (pid, guardian, backend) = self.started.clone().unwrap_or_default();
+                let Some((pid, guardian, backend)) = self.started.clone() else {
+                    return Err("it was never started".into());
+                };
                 // A namespace has numbers of its own; here it is the guardian's first child.
                 let pid = match backend.as_str() {
-                    "pidns" => contain::process::below(guardian).first().map_or(pid, |m| m.pid),
+                    "pidns" => contain::process::below(guardian.pid).first().map_or(pid, |m| m.pid),
                     _ => pid,
                 };
                 Ok(Ready { pid, backend, hello, tools })
@@ -215,10 +224,11 @@ impl Talk {
         }
         match self.line.word().await {
             Some(Word::Noted(session)) => self.noted = Some(session),
-            Some(Word::Started { pid, guardian, backend }) => {
-                self.started = Some((pid, guardian, backend));
+            Some(Word::Started { pid, guardian: (guardian, start), backend }) => {
+                self.started = Some((pid, Member { pid: guardian, start }, backend));
                 return Heard::Started;
             }
+            Some(Word::Emptied) => self.emptied = true,
             Some(Word::Exited { how, last_words }) => {
                 let why = match last_words.as_str() {
                     "" => format!("it left with {how}"),
@@ -268,25 +278,47 @@ impl Talk {
 
     /// Ends it by the ladder, its stdin being closed, and waits until it is accounted for.
     pub(super) async fn end(mut self) -> Gone {
-        let ladder = &self.house.ladder;
+        let ladder = self.house.ladder;
         let longest = ladder.grace + ladder.linger + ladder.term_grace + ladder.look + OVERDUE;
-        let ended = timeout(longest, async {
+        let asked = timeout(longest, async {
             if !self.over {
                 self.line.order(Order::Close).await;
             }
+            while !self.over && !self.emptied {
+                self.next().await;
+            }
+        });
+        if asked.await.is_err() {
+            // Stopped, or stuck. What they do not do is ours to do.
+            self.kill_holders();
+        }
+        let accounted = timeout(ENGINE, async {
             while !self.over {
                 self.next().await;
             }
         });
-        let in_time = ended.await.is_ok();
+        let in_time = accounted.await.is_ok();
         // The receipt comes just before holder and guardian leave. Then nothing of ours is left.
-        let _stuck = timeout(PARTING, async { while self.line.word().await.is_some() {} }).await;
+        let parting = timeout(PARTING, async { while self.line.word().await.is_some() {} });
+        if parting.await.is_err() && self.over {
+            self.kill_holders();
+        }
         let receipt = match (self.receipt.take(), self.noted.clone()) {
             (None, Some(session)) if self.over => self.look(session).await,
             (receipt, _) => receipt,
         };
         let unaccounted = receipt.is_none() && self.executed && !(in_time && self.noted.is_none());
         Gone { receipt, unaccounted }
+    }
+
+    fn kill_holders(&mut self) {
+        if let Some(holder) = &mut self.holder {
+            holder.kill();
+        }
+        if let Some((_, guardian, _)) = &self.started {
+            // It is gone, or it is that very process.
+            let _gone = guardian.signal(Signal::KILL);
+        }
     }
 
     /// Neither holder nor guardian lives: does their work.

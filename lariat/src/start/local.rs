@@ -158,6 +158,14 @@ pub(crate) struct Holder(Option<Child>);
 static LEAVING: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 impl Holder {
+    /// Ends it at once: it has nothing more to do, or does not do it.
+    pub(crate) fn kill(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // Not reaped yet, so the number is its own.
+            let _gone = child.kill();
+        }
+    }
+
     /// True if it has left.
     fn is_reaped(&mut self) -> bool {
         let left = self.0.as_mut().is_none_or(has_left);

@@ -89,8 +89,8 @@ pub(crate) enum Word {
     Started {
         /// Its pid, as the holder sees it.
         pid: i32,
-        /// Whose descendants its processes are.
-        guardian: i32,
+        /// Whose descendants its processes are, by pid and start time.
+        guardian: (i32, u64),
         /// What holds it.
         backend: String,
     },
@@ -106,6 +106,8 @@ pub(crate) enum Word {
         /// The end of what it wrote to stderr.
         last_words: String,
     },
+    /// Its processes are gone; containers may not be yet.
+    Emptied,
     /// It is over.
     Ended(Box<Receipt>),
 }

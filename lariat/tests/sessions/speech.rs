@@ -1,6 +1,7 @@
 //! Speaking with servers: calls, limits, clients that attach, servers that leave.
 
 use crate::kit::{self, PATIENCE, PROMISE, Place, RUNG, named, server};
+use lariat::contain::Ladder;
 use lariat::session::{Error, Manager, State};
 use lariat::spec::Restart;
 use libtest_mimic::Trial;
@@ -18,7 +19,8 @@ pub(crate) fn tests() -> Vec<Trial> {
         ("speech::a-server-that-leaves-is-started-again", restarted),
         ("speech::a-server-that-keeps-leaving-is-given-up", given_up),
         ("speech::holder-and-guardian-are-killed", holders_killed),
-        ("speech::a-stopped-holder-is-woken", holder_stopped),
+        ("speech::holder-and-guardian-are-stopped", holders_stopped),
+        ("speech::closed-on-another-runtime", another_runtime),
         ("speech::bystanders-are-untouched", bystanders),
     ])
 }
@@ -202,26 +204,72 @@ fn holders_killed() {
     place.assert_gone(PROMISE);
 }
 
-/// A holder that somebody stopped keeps nobody alive, and comes back to give the receipt.
-fn holder_stopped() {
-    let place = Place::new("stopped");
-    let stopped = || async {
-        let config =
-            kit::config(&place.dir, named([("one", server("setsid-child", &place.token))]));
-        let manager = Manager::start(config).await.expect("it starts");
-        let State::Ready(ready) = manager.session().states()["one"].clone() else { panic!() };
-        let parent = |pid: i32| lariat::contain::process::stat(pid).expect("alive").ppid;
-        let holder = Pid::from_raw(parent(parent(ready.pid))).expect("a pid");
-        kill_process(holder, Signal::STOP).expect("it is ours");
-        manager
+/// Who is between us and a server: holder and guardian.
+async fn between(place: &Place, ladder: Ladder) -> (Manager, [Pid; 2]) {
+    let mut config =
+        kit::config(&place.dir, named([("one", server("setsid-child", &place.token))]));
+    config.ladder = ladder;
+    let manager = Manager::start(config).await.expect("it starts");
+    let State::Ready(ready) = manager.session().states()["one"].clone() else { panic!() };
+    let parent = |pid: i32| lariat::contain::process::stat(pid).expect("alive").ppid;
+    let guardian = parent(ready.pid);
+    let pids = [parent(guardian), guardian].map(|pid| Pid::from_raw(pid).expect("a pid"));
+    (manager, pids)
+}
+
+/// Whoever of them somebody stopped or killed: nobody lives on, and there is a receipt.
+fn holders_stopped() {
+    let ladder = Ladder {
+        grace: RUNG,
+        term_grace: RUNG,
+        look: Duration::from_millis(500),
+        ..Ladder::default()
     };
+    let (stop, kill) = (Signal::STOP, Signal::KILL);
+    let mixtures: [&[(usize, Signal)]; 6] = [
+        &[(0, stop)],
+        &[(1, stop)],
+        &[(0, stop), (1, stop)],
+        &[(0, stop), (1, kill)],
+        &[(1, kill), (0, stop)],
+        &[(0, kill), (1, stop)],
+    ];
+    for mixture in mixtures {
+        let place = Place::new("stopped");
+        kit::runtime().block_on(async {
+            let (manager, pids) = between(&place, ladder).await;
+            for (whom, signal) in mixture {
+                // One that was killed takes the other along at times.
+                let _gone = kill_process(pids[*whom], *signal);
+            }
+            manager.close().await.unwrap_or_else(|e| panic!("{mixture:?}: {e}"));
+            let left = place.witness().look();
+            assert!(left.is_empty(), "{mixture:?}: {left:?}");
+        });
+        place.assert_gone(PROMISE);
+    }
+    // Dropped, half a second is given to a holder to prove that it is there.
+    let place = Place::new("stopped-dropped");
     kit::runtime().block_on(async {
-        let ended = stopped().await.close().await.expect("nobody survives");
-        assert_eq!(ended.receipts.len(), 1, "{ended:?}");
-        drop(stopped().await);
+        let (manager, [holder, _]) = between(&place, ladder).await;
+        kill_process(holder, Signal::STOP).expect("it is ours");
+        drop(manager);
     });
-    // Half a second for the holder to prove that it is there.
     place.assert_gone(PROMISE + Duration::from_millis(500));
+}
+
+/// Closed on another runtime than its own, which is gone: nobody can say how it ended, and that is
+/// what is said.
+fn another_runtime() {
+    let place = Place::new("runtimes");
+    let first = kit::runtime();
+    let deaf = server("ignores-eof-and-term", &place.token);
+    let config = kit::config(&place.dir, named([("one", deaf)]));
+    let manager = first.block_on(Manager::start(config)).expect("it starts");
+    first.shutdown_background();
+    let ended = kit::runtime().block_on(manager.close());
+    assert_eq!(ended.expect_err("no receipt").0.unaccounted, ["one"]);
+    place.assert_gone(PROMISE);
 }
 
 /// The same command line and environment, but nobody's server.

@@ -11,6 +11,7 @@ mod trial;
 use crate::{env, show};
 use clap::{Parser, Subcommand};
 use lariat::books::Books;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Ties every MCP server to the session that started it.
@@ -54,8 +55,13 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    if !matches!(cli.verb, Verb::Run(_) | Verb::Probe(_)) {
-        finish_crashed();
+    match &cli.verb {
+        // They do it themselves.
+        Verb::Run(_) | Verb::Probe(_) => {}
+        Verb::Demo(_) | Verb::Trial(_) => finish_crashed(None),
+        Verb::Session(verb) => finish_crashed(verb.state_dir()),
+        Verb::Connect(args) => finish_crashed(args.state_dir()),
+        Verb::Daemon(args) => finish_crashed(args.state_dir()),
     }
     match cli.verb {
         Verb::Demo(args) => demo::run(&args),
@@ -69,8 +75,9 @@ pub(crate) fn main() -> ExitCode {
 }
 
 /// Whatever the command is, it first finishes what crashed sessions left.
-fn finish_crashed() {
-    let Some(dir) = env::state_dir(None).filter(|dir| dir.exists()) else { return };
+fn finish_crashed(state_dir: Option<&PathBuf>) {
+    let dir = env::state_dir(state_dir.cloned());
+    let Some(dir) = dir.filter(|dir| dir.exists()) else { return };
     if let Ok(books) = Books::open(&dir) {
         // Their receipts are in the event log.
         let _logged = books.sweep();

@@ -376,6 +376,16 @@ async fn a_long_line_passes_and_a_longer_one_ends_it() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_no_text_is_an_answer() {
+    let (connection, mut server, _driver) = open("*");
+    let asking = tokio::spawn(async move { connection.request("x/y", None).await });
+    let heard = server.hear().await;
+    let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":\"", heard["id"]);
+    server.stdout.write_all(&[line.as_bytes(), b"\xff\"}\n"].concat()).await.unwrap();
+    assert_eq!(asking.await.unwrap().unwrap().get(), "\"\u{fffd}\"");
+}
+
+#[tokio::test]
 async fn a_client_that_has_said_all_still_hears_the_answer() {
     let (connection, mut server, _driver) = open("*");
     let (near, far) = duplex(1 << 16);

@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Bytes that are passed on at once.
@@ -32,6 +33,13 @@ pub(crate) struct Args {
     /// Which of its servers
     #[arg(value_name = "SERVER")]
     server: String,
+}
+
+impl Args {
+    /// Where it was told that the books are.
+    pub(crate) fn state_dir(&self) -> Option<&PathBuf> {
+        self.daemon.state_dir.as_ref()
+    }
 }
 
 /// Connects, and copies until either side has enough.

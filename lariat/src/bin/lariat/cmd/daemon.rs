@@ -66,6 +66,13 @@ pub(crate) struct Args {
     hold: Holding,
 }
 
+impl Args {
+    /// Where it was told that the books are.
+    pub(crate) fn state_dir(&self) -> Option<&PathBuf> {
+        self.hold.state_dir.as_ref()
+    }
+}
+
 /// Why there is no daemon.
 enum Refusal {
     /// Somebody else has the lock.

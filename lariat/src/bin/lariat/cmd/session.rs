@@ -24,6 +24,19 @@ pub(crate) enum Verb {
     Call(CallArgs),
 }
 
+impl Verb {
+    /// Where it was told that the books are.
+    pub(crate) fn state_dir(&self) -> Option<&PathBuf> {
+        let daemon = match self {
+            Verb::Open(args) => &args.daemon,
+            Verb::Close(args) => &args.daemon,
+            Verb::List(args) => &args.daemon,
+            Verb::Call(args) => &args.daemon,
+        };
+        daemon.state_dir.as_ref()
+    }
+}
+
 /// Opens a session and prints its id.
 ///
 /// Returns when every server is ready or has failed. The session ends with its owner: the process
