@@ -9,12 +9,13 @@
 //! Ctrl-C quit too. Kill it with SIGKILL and look at `ps`: the servers go all the same.
 #![expect(clippy::print_stdout, reason = "this is a program, and what it says is for a person")]
 
-use lariat::session::{Config, Manager, State, Survivors};
+use lariat::session::{Config, Manager, State};
 use lariat::spec::Servers;
 use serde_json::Value;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // First thing in main: this program is also what holds its servers' processes.
@@ -28,27 +29,25 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn host(file: &Path) -> Result<(), Box<dyn Error>> {
     let manager = Manager::start(config(file)?).await?;
     print_states(manager.session().states());
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut lines = typed();
+    let mut interrupted = signal(SignalKind::interrupt())?;
     loop {
         let line = tokio::select! {
-            line = lines.next_line() => line?,
-            _interrupted = tokio::signal::ctrl_c() => None,
+            line = lines.recv() => line,
+            _now = interrupted.recv() => None,
         };
         let Some(line) = line.filter(|line| line.trim() != "quit") else { break };
-        // One command that fails is no reason to end.
-        if let Err(e) = obey(&manager, line.trim()).await {
-            println!("{e}");
+        tokio::select! {
+            // One command that fails is no reason to end.
+            done = obey(&manager, line.trim()) => done.unwrap_or_else(|e| println!("{e}")),
+            // A call that is dropped is cancelled.
+            _now = interrupted.recv() => break,
         }
     }
     // Calls that are still in flight fail; nothing waits for them.
     match manager.close().await {
         Ok(ended) => println!("{} servers ended, survivors=[]", ended.receipts.len()),
-        Err(Survivors(ended)) => {
-            println!(
-                "survivors={:?}",
-                ended.survivors().map(ToString::to_string).collect::<Vec<_>>()
-            );
-        }
+        Err(survivors) => println!("{survivors}"),
     }
     Ok(())
 }
@@ -101,7 +100,22 @@ async fn obey(manager: &Manager, line: &str) -> Result<(), Box<dyn Error>> {
 fn config(file: &Path) -> Result<Config, Box<dyn Error>> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let servers: Servers = serde_json::from_str(&text)?;
-    Ok(Config::new(std::env::temp_dir().join("lariat-example-host"), servers))
+    let home = std::env::home_dir().ok_or("no home directory")?;
+    Ok(Config::new(home.join(".local/state/lariat"), servers))
+}
+
+/// What a person types, line by line. By a thread that nobody waits for: a read from a terminal
+/// cannot be called off.
+fn typed() -> mpsc::UnboundedReceiver<String> {
+    let (sender, lines) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 fn print_states(states: impl IntoIterator<Item = (String, State)>) {

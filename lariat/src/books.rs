@@ -223,6 +223,10 @@ impl Books {
 
     fn if_crashed(&self, path: &Path, here: &Place, patience: Instant) -> Option<Entry> {
         let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+        // What a page says is done. One that somebody else has put there is not ours.
+        if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {
+            return None;
+        }
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             // Held by a living session, or by a guardian that is at work. If the wrapper is dead,
             // the guardian may be dying at this very moment; a moment is what it gets.

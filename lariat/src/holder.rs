@@ -14,7 +14,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// Becomes a holder if the command line says so, and then never returns. Call it first thing in
-/// `main` of a program that has a [`Manager`](crate::session::Manager).
+/// `main` of a program that has a [`Manager`](crate::session::Manager), before there is any thread:
+///
+/// ```no_run
+/// // The first line of main, and then:
+/// lariat::main_if_asked();
+/// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+/// runtime.block_on(async { /* the host */ });
+/// ```
+///
+/// Under `#[tokio::main]` threads are there before the first line of `main`; build the runtime by hand,
+/// as above. A test has no `main` of its own: name an installed `lariat` in
+/// [`Config::holder`](crate::session::Config::holder).
 pub fn main_if_asked() {
     contain::main_if_asked();
     if std::env::args_os().nth(1).is_none_or(|verb| verb != VERB) {

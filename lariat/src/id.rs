@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
-/// A session: one server under one wrapper.
+/// A session: one server under one wrapper; or several under one manager, which has a name of its own
+/// beside those of its servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(String);

@@ -2,13 +2,14 @@
 //!
 //! When the session ends, for whatever reason, the server's whole process tree is gone, nothing
 //! else was touched, and there is a receipt. This crate is the library behind the `lariat` command;
-//! process trees themselves are held by [`contain`].
+//! process trees themselves are held by [`contain`]. Authors of hosts begin with [`session::Manager`].
 //!
 //! The modules form layers, each naming only those below it (checked by `tests/house.rs`):
 //!
 //! ```text
-//! serve   relay, probe < daemon
-//! speak   mcp < session
+//! serve   relay, probe < holder < daemon
+//! share   session
+//! speak   mcp
 //! start   start
 //! own     docker, journal < held < books
 //! words   id, moment, receipt, spec, snapshot
@@ -40,3 +41,5 @@ pub mod start;
 
 pub use contain;
 pub use holder::main_if_asked;
+#[cfg(feature = "rmcp")]
+pub use rmcp;

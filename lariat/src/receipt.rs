@@ -67,7 +67,8 @@ pub struct Containers {
 /// Something that is still alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survivor {
-    /// `process`, `cgroup` for one that could not be removed, `container`, `network` or `volume`.
+    /// `process`, `cgroup` for one that could not be removed, `container`, `network` or `volume`; in
+    /// answers of the daemon also `server` for one of which nobody can say what became.
     pub kind: String,
     /// Its pid; 0 for what is no process.
     pub pid: i32,
@@ -97,7 +98,7 @@ impl fmt::Display for Survivor {
 /// One JSON object per ended session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// Which session.
+    /// Which run of a server: its own name in the books, not that of a session of several.
     pub session: SessionId,
     /// The session of several servers that this one was part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

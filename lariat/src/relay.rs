@@ -313,6 +313,10 @@ impl<'a> Wrapper<'a> {
                     Event::Failed(error) => return Err(start::give_up(self.entry, error)),
                     Event::Exited(exit) => {
                         self.exit = Some(exit);
+                        if let Ends::Held(_) = &self.ends {
+                            // Its owner says that it is to end, too; but it has.
+                            self.cause(Reason::Exited);
+                        }
                         self.tell_exited(exit);
                     }
                     Event::GuardianDied => {
@@ -424,7 +428,6 @@ impl<'a> Wrapper<'a> {
                 for order in orders {
                     match order {
                         Order::Close => self.end(Reason::Closed, Ask::Closed),
-                        Order::Kill => self.end(Reason::Closed, Ask::Kill),
                     }
                 }
                 if !listens {

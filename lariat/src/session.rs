@@ -60,7 +60,8 @@ pub struct Config {
     /// What holds them.
     pub backend: Choice,
     /// Where to look for the engine in which they may start containers that end with them, and in
-    /// which servers with an image run; `None` to leave containers alone.
+    /// which servers with an image run; `None` to leave containers alone. The library reads no
+    /// environment: whoever does fills it in, with at least the home directory and the uid.
     pub docker: Option<Surroundings>,
     /// How many containers a server may have at once.
     pub max_containers: usize,
@@ -129,7 +130,8 @@ impl House {
 /// How everything that a session started has left.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// One for each server that ran, in the order of their names.
+    /// One for each server that ran at the end, in the order of their names, and for earlier runs
+    /// that left something.
     pub receipts: Vec<Receipt>,
     /// Servers of which nobody can say what became; the next lariat command looks again.
     pub unaccounted: Vec<String>,
@@ -257,17 +259,17 @@ impl Manager {
         for (name, told) in told {
             let gone = match told {
                 Told::Now(reply) => reply.await.ok(),
-                // Somebody else has its receipt, or had; it is waited for all the same.
+                // By a refresh that was given up.
                 Told::Before(view) => {
                     view.ended().await;
-                    continue;
+                    view.gone()
                 }
                 Told::Nobody => None,
             };
             // Without its task, which went with its runtime, nobody can say how it ended.
-            let Gone { receipt, unaccounted } =
-                gone.unwrap_or(Gone { receipt: None, unaccounted: true });
-            ended.receipts.extend(receipt);
+            let Gone { receipts, unaccounted } =
+                gone.unwrap_or(Gone { unaccounted: true, ..Gone::default() });
+            ended.receipts.extend(receipts);
             ended.unaccounted.extend(unaccounted.then_some(name));
         }
         ended.verdict()

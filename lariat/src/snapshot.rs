@@ -37,9 +37,9 @@ pub struct Owner {
 pub struct Server {
     /// Its name in the session.
     pub name: String,
-    /// `starting`, `ready`, `busy`, `restarting`, `failed`, `ending`.
+    /// `starting`, `ready`, `busy`, `restarting`, `failed`, `ending`, `ended`.
     pub state: String,
-    /// What holds it; absent as long as nothing runs.
+    /// What holds it; absent unless it is ready.
     pub backend: Option<String>,
     /// Its processes.
     pub processes: Vec<Process>,

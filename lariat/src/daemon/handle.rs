@@ -6,7 +6,7 @@ use super::http::{self, Answer, Content};
 use super::lease::{Lease, Line, Unowned};
 use super::registry::{Entry, Registry};
 use super::routes::{self, Found, Unknown, Verb};
-use crate::session::{Config, Event, State};
+use crate::session::{Config, Event};
 use crate::snapshot::Snapshot;
 use crate::spec::Servers;
 use hyper::body::{Bytes, Incoming};
@@ -75,7 +75,7 @@ impl Desk {
                 // A session that is not there is said before a body that is wrong.
                 let entry = self.registry.find(&id)?;
                 let Refresh { servers } = Refresh::read(&http::read(request.into_body()).await?)?;
-                self.registry.check_processes(Some(&entry)).await?;
+                self.registry.check_processes(Some(&entry))?;
                 let change = self.registry.refresh(&entry, servers).await?;
                 let view = api::Session {
                     receipts: Some(change.receipts),
@@ -95,7 +95,7 @@ impl Desk {
             }
             Verb::Attach => {
                 let entry = self.registry.find(&id)?;
-                attach(line.clone(), entry, name, request)
+                attach(line.clone(), entry, name, request).await
             }
             Verb::Snapshot => {
                 let snapshot: Snapshot = self.registry.snapshot().await;
@@ -125,7 +125,7 @@ impl Desk {
                 }
             })
         })?;
-        self.registry.check_processes(None).await?;
+        self.registry.check_processes(None)?;
         let entry = self.registry.open(self.config(open.name, open.servers), lease)?;
         // Nobody else knows the session until it is answered: if the request goes, so does it.
         let mut unclaimed = Unclaimed(Some(&entry));
@@ -211,20 +211,15 @@ fn wants_mcp(headers: &HeaderMap) -> bool {
     has(header::CONNECTION, "upgrade") && has(header::UPGRADE, api::UPGRADE)
 }
 
-/// Hands the connection to a server.
-fn attach(
+/// Hands the connection to a server, once it is ready.
+async fn attach(
     line: Arc<Line>,
     entry: Arc<Entry>,
     server: String,
     mut request: Request<Incoming>,
 ) -> Result<Answer, Problem> {
-    match entry.session.states().get(&server) {
-        None => return Err(crate::session::Error::NoServer(server).into()),
-        Some(State::Failed { why }) => {
-            return Err(crate::session::Error::NotReady(server, why.clone()).into());
-        }
-        Some(State::Ending | State::Ended(_)) => return Err(Problem::closed()),
-        Some(State::Starting | State::Ready(_) | State::Restarting { .. }) => {}
+    if !entry.session.states().contains_key(&server) {
+        return Err(crate::session::Error::NoServer(server).into());
     }
     if !wants_mcp(request.headers()) {
         let detail = "This is where MCP is spoken. Send `Connection: Upgrade` and `Upgrade: mcp`, \
@@ -232,6 +227,8 @@ fn attach(
         let answer = http::problem(&Problem::new(426, "upgrade", "Upgrade required", detail));
         return Ok(http::with(answer, header::UPGRADE, api::UPGRADE));
     }
+    // A client that leaves meanwhile takes this request with it.
+    entry.session.wait_ready(&server).await?;
     let upgrade = hyper::upgrade::on(&mut request);
     // Keeps no session alive: the attachment ends when the session does.
     let session = entry.session.clone();
@@ -241,7 +238,7 @@ fn attach(
         {
             let (reader, writer) = parts.io.0.into_split();
             let reader = Cursor::new(parts.read_buf).chain(reader);
-            // Why it ended is known to both ends; here nobody is left to be told.
+            // Nobody is left to be told why it ended.
             let _ended = session.attach(&server, reader, writer).await;
         }
         // The connection is one until here.

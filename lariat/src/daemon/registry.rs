@@ -122,11 +122,10 @@ impl Registry {
     }
 
     /// Refuses if this session, or all of them together, have as many processes as they may.
-    pub(super) async fn check_processes(&self, entry: Option<&Entry>) -> Result<(), Problem> {
+    pub(super) fn check_processes(&self, entry: Option<&Entry>) -> Result<(), Problem> {
         let most = self.limits.processes_per_session;
         if let Some(entry) = entry {
-            let servers = entry.session.snapshot().await;
-            let processes: usize = servers.iter().map(|server| server.processes.len()).sum();
+            let processes = entry.session.processes();
             if processes >= most {
                 return Err(Problem::limit(format!(
                     "The session has {processes} processes, and may have {most}. Close it, or start \
@@ -139,9 +138,7 @@ impl Registry {
         if contain::process::threads().is_some_and(|threads| threads < most) {
             return Ok(());
         }
-        let snapshot = self.snapshot().await;
-        let servers = snapshot.sessions.iter().flat_map(|session| &session.servers);
-        let processes: usize = servers.map(|server| server.processes.len()).sum();
+        let processes: usize = self.all().iter().map(|entry| entry.session.processes()).sum();
         if processes < most {
             return Ok(());
         }

@@ -87,7 +87,8 @@ impl Session {
         self.0.house.name.as_deref()
     }
 
-    /// What happens from now on.
+    /// What happens from now on. Who wants to hear of the start, too, gives
+    /// [`Config::events`](super::Config::events) a channel of its own.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.0.house.events.subscribe()
     }
@@ -169,6 +170,11 @@ impl Session {
     pub(super) fn look(&self, server: &str) -> Result<(Arc<ServerSpec>, State), Error> {
         let view = self.view(server)?;
         Ok((view.spec(), view.state()))
+    }
+
+    /// How many processes its servers consist of.
+    pub fn processes(&self) -> usize {
+        picture::count(&self.all())
     }
 
     /// Its servers and what they consist of, as it is now.

@@ -8,7 +8,7 @@ use crate::docker::client::{Client, Kind, Thing};
 use crate::docker::endpoint;
 use crate::docker::tally::{self, Expect};
 use crate::snapshot::{Container, Process, Server};
-use contain::process;
+use contain::{Member, process};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -25,7 +25,7 @@ pub(super) async fn of(views: Vec<Arc<View>>, house: &House) -> Vec<Server> {
         let connection = view.connection();
         let busy = connection.as_ref().is_some_and(|c| c.in_flight() > 0);
         let containers = match books {
-            Some(session) => containers(house, &session).await,
+            Some(session) => containers(house, session.as_str()).await,
             None => Vec::new(),
         };
         servers.push(Server {
@@ -45,8 +45,19 @@ pub(super) async fn of(views: Vec<Arc<View>>, house: &House) -> Vec<Server> {
     servers
 }
 
-fn processes(guardian: i32) -> Vec<Process> {
-    let one = |member: contain::Member| {
+/// How many processes there are, without asking anybody but the kernel.
+pub(super) fn count(views: &[Arc<View>]) -> usize {
+    views.iter().filter_map(|view| view.place().0).map(|guardian| below(guardian).len()).sum()
+}
+
+/// Everyone below a guardian; nobody if the number has come to mean somebody else.
+fn below(guardian: Member) -> Vec<Member> {
+    let below = process::below(guardian.pid);
+    if guardian.is_alive() { below } else { Vec::new() }
+}
+
+fn processes(guardian: Member) -> Vec<Process> {
+    let one = |member: Member| {
         let stat = process::stat(member.pid).filter(|stat| stat.start == member.start)?;
         Some(Process {
             pid: member.pid,
@@ -56,7 +67,7 @@ fn processes(guardian: i32) -> Vec<Process> {
             rss_bytes: process::resident(member.pid).unwrap_or(0),
         })
     };
-    process::below(guardian).into_iter().filter_map(one).collect()
+    below(guardian).into_iter().filter_map(one).collect()
 }
 
 /// Asks the engine, if the server has ever used it.

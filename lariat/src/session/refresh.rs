@@ -28,7 +28,7 @@ pub struct Change {
 /// What is to be done about one name.
 enum Step {
     Keep,
-    Replace(oneshot::Receiver<Vec<Receipt>>),
+    Replace(oneshot::Receiver<Gone>),
     Remove(oneshot::Receiver<Gone>, Arc<View>),
     Start(Arc<View>),
     /// Told to end by a refresh that was given up; start it when it has.
@@ -73,11 +73,13 @@ impl Manager {
                 Step::Keep => {}
                 Step::Start(view) => views.push(view),
                 Step::Replace(reply) => {
-                    change.receipts.extend(reply.await.map_err(|_| Error::Closed)?);
+                    let Gone { receipts, unaccounted } = reply.await.map_err(|_| Error::Closed)?;
+                    change.receipts.extend(receipts);
+                    change.unaccounted.extend(unaccounted.then_some(name));
                 }
                 Step::Remove(reply, view) => {
-                    let Gone { receipt, unaccounted } = reply.await.map_err(|_| Error::Closed)?;
-                    change.receipts.extend(receipt);
+                    let Gone { receipts, unaccounted } = reply.await.map_err(|_| Error::Closed)?;
+                    change.receipts.extend(receipts);
                     change.unaccounted.extend(unaccounted.then_some(name));
                     self.forget(&view);
                 }

@@ -6,11 +6,13 @@
 
 use super::House;
 use super::state::{Ready, State};
-use super::talk::{Heard, Talk};
+use super::talk::{self, Heard, Talk};
+use crate::id::SessionId;
 use crate::mcp::{Connection, Rules};
 use crate::receipt::Receipt;
 use crate::spec::{Restart, ServerSpec};
 use crate::start::local::Leash;
+use contain::Member;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -19,7 +21,6 @@ use tokio::time::{sleep, timeout};
 
 /// The pause before a server that left is started again; each time it leaves it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A server that leaves this often in a row is given up.
 const MOST_CRASHES: u32 = 5;
@@ -31,17 +32,31 @@ const STAYED: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Order {
     /// End what runs and run this instead. Answered when that is ready or has failed.
-    Replace(Arc<ServerSpec>, oneshot::Sender<Vec<Receipt>>),
+    Replace(Arc<ServerSpec>, oneshot::Sender<Gone>),
     /// End what runs. Answered when it is gone.
     End(oneshot::Sender<Gone>),
 }
 
-/// How a server's last run ended, as far as anybody could tell.
-#[derive(Debug, Default)]
+/// How a server ended, as far as anybody could tell.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Gone {
-    pub(super) receipt: Option<Receipt>,
+    /// Of its last run, and of those before that left something.
+    pub(super) receipts: Vec<Receipt>,
     /// True if something ran and nobody can say what became of it.
     pub(super) unaccounted: bool,
+}
+
+impl Gone {
+    /// What must not be forgotten when it is started again.
+    fn debts(mut self) -> Gone {
+        self.receipts.retain(|receipt| !receipt.survivors.is_empty());
+        self
+    }
+
+    fn add(&mut self, other: Gone) {
+        self.receipts.extend(other.receipts);
+        self.unaccounted |= other.unaccounted;
+    }
 }
 
 /// What others may see and use of a server.
@@ -61,9 +76,11 @@ struct Inner {
     let_go: bool,
     /// What ran last was told to end.
     told: bool,
-    guardian: Option<i32>,
-    books: Option<String>,
+    guardian: Option<Member>,
+    books: Option<SessionId>,
     since: Instant,
+    /// How it ended, once it has for good.
+    gone: Option<Gone>,
 }
 
 impl View {
@@ -77,6 +94,7 @@ impl View {
             guardian: None,
             books: None,
             since: Instant::now(),
+            gone: None,
         };
         let (state, _) = watch::channel(State::Starting);
         View { name: name.into(), state, inner: Mutex::new(inner) }
@@ -126,9 +144,24 @@ impl View {
     }
 
     /// Whose descendants its processes are, its name in the books, and since when.
-    pub(super) fn place(&self) -> (Option<i32>, Option<String>, Instant) {
+    pub(super) fn place(&self) -> (Option<Member>, Option<SessionId>, Instant) {
         let inner = self.inner();
         (inner.guardian, inner.books.clone(), inner.since)
+    }
+
+    /// It is written down under this name.
+    pub(super) fn noted(&self, books: SessionId) {
+        self.inner().books = Some(books);
+    }
+
+    /// Its processes are the descendants of this one.
+    pub(super) fn guarded(&self, guardian: Member) {
+        self.inner().guardian = Some(guardian);
+    }
+
+    /// How it ended, if it has for good.
+    pub(super) fn gone(&self) -> Option<Gone> {
+        self.inner().gone.clone()
     }
 
     /// Ends whatever runs and lets nothing run any more. Needs no runtime; cannot block or fail.
@@ -208,13 +241,13 @@ enum Stop {
 }
 
 /// Somebody who waits for a replacement, with what was ended for it.
-type Waiting = Option<(oneshot::Sender<Vec<Receipt>>, Vec<Receipt>)>;
+type Waiting = Option<(oneshot::Sender<Gone>, Gone)>;
 
 impl Driver {
     pub(super) async fn drive(mut self) {
         let _ends = EndsWithTask(self.view.clone());
         let mut waiting: Waiting = None;
-        let mut crashes = 0;
+        let (mut crashes, mut debts) = (0, Gone::default());
         loop {
             self.view.enter(&self.house, State::Starting);
             let began = Instant::now();
@@ -228,13 +261,16 @@ impl Driver {
                     crashes += 1;
                     let again = self.view.spec().restart == Restart::Always;
                     if again && (was_ready || crashes > 1) && crashes < MOST_CRASHES {
-                        let after = (FIRST_PAUSE * (1 << (crashes - 1))).min(LONGEST_PAUSE);
+                        let after = FIRST_PAUSE * (1 << (crashes - 1));
                         let state = State::Restarting { attempt: crashes, after, why };
                         self.view.enter(&self.house, state);
                         tokio::select! {
                             biased;
                             order = self.orders.recv() => order,
-                            () = sleep(after) => continue,
+                            () = sleep(after) => {
+                                debts.add(gone.debts());
+                                continue;
+                            }
                         }
                     } else {
                         let why = match crashes {
@@ -253,30 +289,38 @@ impl Driver {
             match order {
                 Some(Order::Replace(spec, reply)) => {
                     self.view.inner().spec = spec;
-                    waiting = Some((reply, gone.receipt.into_iter().collect()));
+                    waiting = Some((reply, gone.clone()));
+                    debts.add(gone.debts());
                     crashes = 0;
                 }
                 Some(Order::End(reply)) => {
                     self.view.let_go();
-                    let receipt = gone.receipt.clone().map(Arc::new);
-                    self.view.enter(&self.house, State::Ended(receipt));
                     // Nobody may be waiting any more.
-                    let _impatient = reply.send(gone);
+                    let _impatient = reply.send(self.over(gone, debts));
                     return;
                 }
                 None => {
-                    self.view.enter(&self.house, State::Ended(gone.receipt.map(Arc::new)));
+                    self.over(gone, debts);
                     return;
                 }
             }
         }
     }
 
+    /// It has ended for good.
+    fn over(&self, mut gone: Gone, debts: Gone) -> Gone {
+        let last = gone.receipts.last().cloned().map(Arc::new);
+        gone.add(debts);
+        self.view.inner().gone = Some(gone.clone());
+        self.view.enter(&self.house, State::Ended(last));
+        gone
+    }
+
     /// Starts it, and stays with it until it is gone.
     async fn run(&mut self, waiting: &mut Waiting) -> (Stop, Gone) {
         let failed = |why: String| Stop::Left { why: why.into(), was_ready: false };
         let spec = self.view.spec();
-        let (mut talk, theirs, streams) = match Talk::new(&self.house, &self.view.name) {
+        let (mut talk, theirs, streams) = match Talk::new(&self.house, &self.view) {
             Ok(made) => made,
             Err(e) => return (failed(format!("its streams cannot be made: {e}")), Gone::default()),
         };
@@ -288,10 +332,16 @@ impl Driver {
         let mut conversation = Conversation(tokio::spawn(async move {
             let _ended = driving.await;
         }));
+        // Waiting for others is not the server's own time.
+        let turn = tokio::select! {
+            biased;
+            order = self.orders.recv() => return (Stop::Told(order), Gone::default()),
+            turn = talk::turn() => turn,
+        };
         let stop = tokio::select! {
             biased;
             order = self.orders.recv() => Err(Stop::Told(order)),
-            ready = timeout(spec.startup_timeout, talk.begin(theirs, &spec, &connection)) => match ready {
+            ready = timeout(spec.startup_timeout, talk.begin(turn, theirs, &spec, &connection)) => match ready {
                 Ok(ready) => ready.map_err(failed),
                 Err(_) => {
                     let after = spec.startup_timeout.as_millis();
@@ -299,10 +349,6 @@ impl Driver {
                 }
             },
         };
-        {
-            let mut inner = self.view.inner();
-            (inner.guardian, inner.books) = (talk.guardian(), talk.books());
-        }
         let stop = match stop {
             Err(stop) => stop,
             Ok(ready) => {
@@ -324,8 +370,11 @@ impl Driver {
         // Fails what is in flight and closes the server's stdin.
         drop(conversation);
         let gone = talk.end().await;
-        self.view.inner().leash = None;
-        if let Some(receipt) = &gone.receipt {
+        {
+            let mut inner = self.view.inner();
+            (inner.leash, inner.guardian) = (None, None);
+        }
+        if let Some(receipt) = gone.receipts.last() {
             let receipt = Some(Arc::new(receipt.clone()));
             self.house.tell(Some(&self.view.name), "ended", None, receipt);
         }
@@ -371,8 +420,8 @@ impl Driver {
 
 /// Tells whoever waits for a replacement that it is what it will be.
 fn answer(waiting: &mut Waiting) {
-    if let Some((reply, receipts)) = waiting.take() {
+    if let Some((reply, gone)) = waiting.take() {
         // Nobody may be waiting any more.
-        let _impatient = reply.send(receipts);
+        let _impatient = reply.send(gone);
     }
 }

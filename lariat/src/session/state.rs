@@ -13,6 +13,7 @@ use std::time::Duration;
 
 /// How a server is.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum State {
     /// It is being started: the holder, the process, the handshake.
     Starting,
@@ -92,6 +93,7 @@ pub struct Event {
 
 /// Why something could not be done.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// The session has ended, or is about to.
     Closed,

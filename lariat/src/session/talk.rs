@@ -1,9 +1,10 @@
 //! What passes between a server's task and its holder, from the first word to the receipt.
 
 use super::House;
-use super::server::Gone;
+use super::server::{Gone, View};
 use super::state::Ready;
 use crate::books::Books;
+use crate::docker::endpoint::Surroundings;
 use crate::id::{ServerName, SessionId};
 use crate::mcp::Connection;
 use crate::mcp::connection::Error as ConnectionError;
@@ -18,6 +19,7 @@ use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -38,9 +40,12 @@ const TURN: Duration = Duration::from_secs(1);
 /// How long a holder may take to leave when all is said.
 const PARTING: Duration = Duration::from_millis(250);
 
+/// The right to be started now.
+pub(super) type Turn = Option<SemaphorePermit<'static>>;
+
 /// Waits until it is a server's turn to be started. Starting is work for the CPU, and many starts at
 /// once would keep those that are to end from ending. The handshake is the server's own time.
-async fn turn() -> Option<SemaphorePermit<'static>> {
+pub(super) async fn turn() -> Turn {
     static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
         Semaphore::new(cpus * 2)
@@ -61,6 +66,8 @@ pub(super) enum Heard {
 /// One server's holder, from the owner's side. Dropped, it ends the server.
 pub(super) struct Talk {
     house: Arc<House>,
+    /// Where others see how far it has come.
+    view: Arc<View>,
     server: ServerName,
     line: Line,
     /// Its name in the books, once it is written down.
@@ -80,11 +87,12 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    pub(super) fn new(house: &Arc<House>, name: &str) -> io::Result<(Talk, Theirs, Streams)> {
+    pub(super) fn new(house: &Arc<House>, view: &Arc<View>) -> io::Result<(Talk, Theirs, Streams)> {
         let (line, theirs, streams) = Line::new()?;
-        let server = ServerName::given(name).ok_or(io::ErrorKind::InvalidInput)?;
+        let server = ServerName::given(&view.name).ok_or(io::ErrorKind::InvalidInput)?;
         let talk = Talk {
             house: house.clone(),
+            view: view.clone(),
             server,
             line,
             noted: None,
@@ -103,14 +111,6 @@ impl Talk {
         self.line.leash()
     }
 
-    pub(super) fn guardian(&self) -> Option<i32> {
-        self.started.as_ref().map(|(_, guardian, _)| guardian.pid)
-    }
-
-    pub(super) fn books(&self) -> Option<String> {
-        self.noted.as_ref().map(ToString::to_string)
-    }
-
     /// How far it came, for a start that took too long.
     pub(super) fn so_far(&self) -> &'static str {
         match (&self.started, self.executed) {
@@ -123,12 +123,12 @@ impl Talk {
     /// From nothing to the end of the handshake. Gives a sentence if it does not come to that.
     pub(super) async fn begin(
         &mut self,
+        turn: Turn,
         theirs: Theirs,
         spec: &ServerSpec,
         connection: &Connection,
     ) -> Result<Ready, String> {
         let brief = self.brief(spec)?;
-        let turn = turn().await;
         self.executed = true;
         let holder = &self.house.holder;
         let executed = local::execute(holder, theirs, image::environment(spec)).await;
@@ -191,11 +191,15 @@ impl Talk {
         let mut docker = None;
         if let Some(around) = &self.house.docker {
             let most = self.house.max_containers;
-            let found = Containers::of(program.as_ref(), &mut words, around.clone(), most);
+            let around = told(around.clone(), spec);
+            let found = Containers::of(program.as_ref(), &mut words, around, most);
             docker = found.docker.map_err(|e| format!("its containers cannot be held: {e}"))?;
         }
         if spec.image.is_some() && docker.is_none() {
-            return Err("there is no Docker engine to run its image".into());
+            return Err(match &self.house.docker {
+                Some(_) => "there is no Docker engine to run its image".into(),
+                None => "containers are left alone in this session, so its image cannot run".into(),
+            });
         }
         let args = words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
         Ok(Brief {
@@ -223,9 +227,14 @@ impl Talk {
             return Heard::Left(self.explanation());
         }
         match self.line.word().await {
-            Some(Word::Noted(session)) => self.noted = Some(session),
+            Some(Word::Noted(session)) => {
+                self.view.noted(session.clone());
+                self.noted = Some(session);
+            }
             Some(Word::Started { pid, guardian: (guardian, start), backend }) => {
-                self.started = Some((pid, Member { pid: guardian, start }, backend));
+                let guardian = Member { pid: guardian, start };
+                self.view.guarded(guardian);
+                self.started = Some((pid, guardian, backend));
                 return Heard::Started;
             }
             Some(Word::Emptied) => self.emptied = true,
@@ -303,12 +312,15 @@ impl Talk {
         if parting.await.is_err() && self.over {
             self.kill_holders();
         }
+        if let (Some(holder), true) = (&mut self.holder, self.over) {
+            holder.reaped().await;
+        }
         let receipt = match (self.receipt.take(), self.noted.clone()) {
             (None, Some(session)) if self.over => self.look(session).await,
             (receipt, _) => receipt,
         };
         let unaccounted = receipt.is_none() && self.executed && !(in_time && self.noted.is_none());
-        Gone { receipt, unaccounted }
+        Gone { receipts: receipt.into_iter().collect(), unaccounted }
     }
 
     fn kill_holders(&mut self) {
@@ -328,4 +340,18 @@ impl Talk {
             tokio::task::spawn_blocking(move || Books::open(&dir).ok()?.finish(&session)).await;
         looked.ok().flatten()
     }
+}
+
+/// The same with what the server's own variables say of an engine.
+fn told(mut around: Surroundings, spec: &ServerSpec) -> Surroundings {
+    let said = |name: &str| spec.env.get(name).cloned();
+    let path = |name: &str| said(name).map(PathBuf::from);
+    around.host = said("DOCKER_HOST").or(around.host);
+    around.context = said("DOCKER_CONTEXT").or(around.context);
+    around.config = path("DOCKER_CONFIG").or(around.config);
+    around.cert_path = path("DOCKER_CERT_PATH").or(around.cert_path);
+    let flag = |name: &str, before| said(name).map_or(before, |value| !value.is_empty());
+    around.tls_verify = flag("DOCKER_TLS_VERIFY", around.tls_verify);
+    around.tls = flag("DOCKER_TLS", around.tls);
+    around
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
@@ -154,6 +155,9 @@ impl Line {
 #[derive(Debug)]
 pub(crate) struct Holder(Option<Child>);
 
+/// How long it may take from closing its socket to being gone.
+const LEAVES: Duration = Duration::from_millis(100);
+
 /// Holders that nobody waits for any more and that have not left yet.
 static LEAVING: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
@@ -163,6 +167,14 @@ impl Holder {
         if let Some(child) = &mut self.0 {
             // Not reaped yet, so the number is its own.
             let _gone = child.kill();
+        }
+    }
+
+    /// Waits until it has left, which it is about to.
+    pub(crate) async fn reaped(&mut self) {
+        let until = Instant::now() + LEAVES;
+        while !self.is_reaped() && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

@@ -75,15 +75,13 @@ impl Brief {
 pub(crate) enum Order {
     /// Ask the server to leave: its standard input has been closed.
     Close,
-    /// No grace.
-    Kill,
 }
 
 /// What the holder has to say.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Word {
-    /// It is written down under this name; nothing runs yet.
+    /// It is written down under this name.
     Noted(SessionId),
     /// The command runs.
     Started {
@@ -245,12 +243,12 @@ mod tests {
     #[test]
     fn orders_come_out_however_they_went_in() {
         let (mut control, mut owner) = control();
-        for byte in b"\"close\"\nnonsense\n\"kill\"\n" {
+        for byte in b"\"close\"\nnonsense\n\"close\"\n" {
             owner.write_all(&[*byte]).unwrap();
             assert!(control.hear());
         }
         assert_eq!(control.order(), Some(Order::Close));
-        assert_eq!(control.order(), Some(Order::Kill));
+        assert_eq!(control.order(), Some(Order::Close));
         assert_eq!(control.order(), None);
     }
 

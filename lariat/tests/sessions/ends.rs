@@ -54,6 +54,12 @@ fn play(end: &str, when: &str) -> Result<(), String> {
         return Err(format!("there are only {} processes", witness.look().len()));
     }
     host.end(end)?;
+    if ["closes", "ctrl-c-handled"].contains(&end) {
+        let left = place.witness().look();
+        if !left.is_empty() {
+            return Err(format!("still there when close returned: {left:?}"));
+        }
+    }
     place.assert_gone(PROMISE);
     Ok(())
 }

@@ -139,11 +139,13 @@ fn restarted() {
         session.call("one", "echo", json!({})).await.expect("it answers");
         assert_ne!(pid(&session), first);
         assert_eq!(place.witness().look().len(), 2, "the first tree is gone, its child too");
-        let mut words = Vec::new();
+        let (mut words, mut reasons) = (Vec::new(), Vec::new());
         while let Ok(event) = events.try_recv() {
             words.push(event.event);
+            reasons.extend(event.receipt.map(|receipt| receipt.reason.clone()));
         }
         assert_eq!(words, ["ended", "restarting", "starting", "ready"]);
+        assert_eq!(reasons, ["exited"]);
         manager.close().await.expect("nobody survives");
     });
     place.assert_gone(PROMISE);

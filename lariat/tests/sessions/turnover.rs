@@ -23,6 +23,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         ("turnover::refreshes-come-one-after-the-other", serialised),
         ("turnover::a-refresh-that-is-dropped-orphans-nobody", dropped),
         ("turnover::a-replaced-server-is-gone-before-the-next-starts", in_order),
+        ("turnover::close-waits-for-what-a-dropped-refresh-began", close_after_dropped),
         ("turnover::a-probe-leaves-nothing", probe),
     ])
 }
@@ -206,6 +207,21 @@ fn dropped() {
         manager.refresh(fewer).await.expect("it refreshes");
         assert_eq!(place.witness().look().len(), TREE);
         drop(manager);
+    });
+    place.assert_gone(PROMISE);
+}
+
+fn close_after_dropped() {
+    let place = Place::new("close-after");
+    kit::runtime().block_on(async {
+        let deaf = server("ignores-eof-and-term", &place.token);
+        let config = kit::config(&place.dir, named([("a", deaf.clone()), ("b", deaf.clone())]));
+        let manager = Manager::start(config).await.expect("it starts");
+        let fewer = manager.refresh(named([("a", deaf)]));
+        let _given_up = tokio::time::timeout(Duration::from_millis(20), fewer).await;
+        let ended = manager.close().await.expect("nobody survives");
+        assert!(place.witness().look().is_empty(), "close did not wait");
+        assert_eq!(ended.receipts.len(), 2, "{ended:?}");
     });
     place.assert_gone(PROMISE);
 }

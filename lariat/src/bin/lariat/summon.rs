@@ -20,7 +20,8 @@ const LONGEST_ADDRESS: usize = 108;
 /// How long starting a daemon may take, also if others start one at the same time.
 const STARTING: Duration = Duration::from_secs(15);
 
-/// How long to wait before looking again for a daemon that somebody else may be starting.
+/// How long to wait before looking again for a daemon that somebody else may be starting; longer each
+/// time, as it may also be that none can be started.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a daemon that nobody uses stays.
@@ -69,6 +70,7 @@ impl Whereabouts {
     pub(crate) fn summon(&self) -> Result<UnixStream, ExitCode> {
         let socket = self.address().ok_or_else(no_home)?;
         let deadline = Instant::now() + STARTING;
+        let mut again = AGAIN;
         loop {
             match UnixStream::connect(&socket) {
                 Ok(stream) => return Ok(stream),
@@ -87,7 +89,8 @@ impl Whereabouts {
                 return Err(ExitCode::FAILURE);
             }
             if !matches!(heard, Ok(true)) {
-                contain::wait(&mut [], Some(Instant::now() + AGAIN));
+                contain::wait(&mut [], Some(Instant::now() + again));
+                again = (again * 2).min(Duration::from_secs(2));
             }
         }
     }

@@ -23,10 +23,11 @@ const DESCRIPTORS: u64 = 65_536;
 /// Serves sessions over HTTP on a unix socket, to this user alone.
 ///
 /// Runs in the foreground and prints one line when it listens. `lariat session open` starts one by
-/// itself if none runs, and so does --start, for programs that speak HTTP themselves. A session ends with its owner: the process that is named as such, the
-/// connection it was opened by, or else the process that opened it. SIGTERM, SIGINT and SIGHUP end
-/// all sessions and then the daemon; a second one leaves the rest to their guardians. Exit code 0 if
-/// nothing is left, 1 if something survived or the daemon could not begin.
+/// itself if none runs, and so does --start, for programs that speak HTTP themselves. A session ends
+/// with its owner: the process that is named as such, the connection it was opened by, or else the
+/// process that opened it. SIGTERM, SIGINT and SIGHUP end all sessions and then the daemon; a second
+/// one leaves the rest to their guardians. Exit code 0 if nothing is left, 1 if something survived or
+/// the daemon could not begin.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   lariat daemon
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     print_socket: bool,
     /// Start one in the background unless one runs, and print where it listens when it does
     #[arg(long, conflicts_with_all = ["print_socket", "idle", "max_sessions", "max_servers",
-        "max_servers_per_session", "max_processes", "grace", "term_grace", "backend", "containers",
+        "max_servers_per_session", "max_processes_per_session", "max_processes", "grace", "term_grace", "backend", "containers",
         "max_containers"])]
     start: bool,
     /// End after this time without a session and a connection [default: never]

@@ -259,12 +259,19 @@ fn from_file(file: &Path) -> Result<Open, ExitCode> {
 
 fn parsed(text: &str) -> Result<Open, serde_json::Error> {
     let mut value: Value = serde_json::from_str(text)?;
-    let object = value.as_object_mut();
-    if let Some(object) = object.filter(|object| !object.contains_key("servers"))
-        && let Some(servers) = object.remove("mcpServers")
+    if value.get("servers").is_none()
+        && let Some(servers) = value.get_mut("mcpServers")
     {
-        object.insert("servers".into(), servers);
-        return serde_json::from_value(value);
+        // A host's file has more in it, which is for the host.
+        for server in servers.as_object_mut().into_iter().flat_map(|servers| servers.values_mut()) {
+            let local = |kind: &Value| kind == "stdio" || kind == "local";
+            if let Some(server) = server.as_object_mut()
+                && server.get("type").is_some_and(local)
+            {
+                server.remove("type");
+            }
+        }
+        return serde_json::from_value(serde_json::json!({ "servers": servers }));
     }
     // From the text again: then an error says the line, and a name that is there twice is seen.
     serde_json::from_str(text)
