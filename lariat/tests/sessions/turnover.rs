@@ -9,8 +9,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 use trials::until;
 
-/// As often as in the report.
-const REFRESHES: usize = 123;
+/// As often as in the report, or less if there is no time.
+fn refreshes() -> usize {
+    if kit::rounds() > 1 { 123 } else { 20 }
+}
 
 /// Each tree is a leader and a child that left its session.
 const TREE: usize = 2;
@@ -61,7 +63,7 @@ fn report() {
         let manager = Manager::start(config).await.expect("it starts");
         let mut clones = Vec::new();
         let mut after_ten = [0; 3];
-        for round in 1..=REFRESHES {
+        for round in 1..=refreshes() {
             let session = manager.session().clone();
             let calls = ["a", "b", "c", "d"].map(|name| hang(&session, name));
             clones.push(session);
