@@ -323,9 +323,14 @@ impl Stage {
         // The first is killed when all are there. That shows that the witness sees them, and how
         // long it takes here and now; the other moments lie around that.
         let complete = self.killed(Way::Direct, |token, child| {
-            let crowd = || holders(token).len() >= CROWD;
-            wait_until(PATIENCE, || Ok(crowd() || child.try_wait()?.is_some()))?;
-            if crowd() { Ok(()) } else { Err(io::Error::other("the tree never was complete")) }
+            let (mut most, mut left) = (0, None);
+            wait_until(PATIENCE, || {
+                most = most.max(holders(token).len());
+                left = child.try_wait()?;
+                Ok(most >= CROWD || left.is_some())
+            })?;
+            let why = || format!("{most} at most, and the client ended with {left:?}");
+            if most >= CROWD { Ok(()) } else { Err(io::Error::other(why())) }
         })?;
         let mut dice = Dice(SEED ^ (self.client as u64) << 8 ^ self.server as u64);
         for kill in 1..KILLS {
