@@ -4,6 +4,7 @@ use crate::http::Wire;
 use crate::place::{PATIENCE, Place};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -100,6 +101,12 @@ impl Drop for Daemon {
         // It may have ended as the test wished.
         let _ended = self.child.kill();
         let _ended = self.child.wait();
+        // What it held ends without it, and writes that down; then the place can go.
+        until(PATIENCE, || {
+            let pages = fs::read_dir(self.place.path("state/sessions"));
+            pages.is_ok_and(|mut pages| pages.next().is_none())
+                || !self.place.path("state/sessions").exists()
+        });
     }
 }
 

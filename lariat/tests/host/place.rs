@@ -40,7 +40,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A guardian may be writing its last line; the directory is only a temporary one.
-        let _busy = fs::remove_dir_all(&self.dir);
+        // A guardian may be writing its last line just now.
+        trials::until(PATIENCE, || fs::remove_dir_all(&self.dir).is_ok() || !self.dir.exists());
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn rounds() -> usize {
     match how_much.to_str() {
         Some("full") => 50,
         Some("quick") => 1,
-        _ => 5,
+        _ => 3,
     }
 }
 

@@ -36,6 +36,10 @@ pub(crate) fn tests() -> Vec<Trial> {
             if (user.is_none() || backend == "cgroup") && !(user.is_none() && root) {
                 continue;
             }
+            // The kernel does the same for everybody there.
+            if user.is_some() && backend == "pidns" && kit::rounds() <= 3 {
+                continue;
+            }
             let owner = [program.clone().into(), "__own-manager".into(), OsString::from(backend)];
             let mut subject = Subject::owner(&program, owner);
             subject.guardian = true;
@@ -52,7 +56,7 @@ pub(crate) fn tests() -> Vec<Trial> {
 fn cells(name: &str, subject: &Subject) -> Vec<Trial> {
     let wanted = |misbehaviour: &Misbehaviour| match kit::rounds() {
         1 => *misbehaviour == Misbehaviour::DoubleFork,
-        2..=5 => SAMPLE.contains(misbehaviour),
+        2..=3 => SAMPLE.contains(misbehaviour),
         _ => true,
     };
     let cells = trials::list(subject).into_iter().filter(|(misbehaviour, _)| wanted(misbehaviour));
