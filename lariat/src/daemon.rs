@@ -12,10 +12,10 @@ mod lease;
 mod registry;
 mod routes;
 
-use crate::docker::endpoint::Surroundings;
 use crate::receipt::Survivor;
+use crate::session::Config;
 use api::Problem;
-use contain::{Choice, Ladder, Member};
+use contain::Member;
 use handle::Desk;
 use http::Io;
 use hyper::server::conn::http1;
@@ -23,7 +23,6 @@ use hyper::service::service_fn;
 use lease::Line;
 use registry::Registry;
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,21 +46,11 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// How long to wait if a connection cannot be accepted, for want of descriptors mostly.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// What all sessions of a daemon have in common. See [`Config`](crate::session::Config).
+/// What all sessions of a daemon have in common.
 #[derive(Debug, Clone)]
 pub struct Defaults {
-    /// Where the books, logs and events are.
-    pub state_dir: PathBuf,
-    /// The executable that holds a server's processes; `None` for this very program.
-    pub holder: Option<PathBuf>,
-    /// How servers are asked to leave.
-    pub ladder: Ladder,
-    /// What holds them.
-    pub backend: Choice,
-    /// Where to look for the engine in which they may start containers; `None` to leave those alone.
-    pub docker: Option<Surroundings>,
-    /// How many containers a server may have at once.
-    pub max_containers: usize,
+    /// What a session is without a name and servers of its own.
+    pub session: Config,
     /// How much there may be of everything.
     pub limits: Limits,
     /// End after so long without a session and a connection; `None` for never.

@@ -8,7 +8,6 @@ use super::registry::{Entry, Registry};
 use super::routes::{self, Found, Unknown, Verb};
 use crate::session::{Config, Event};
 use crate::snapshot::Snapshot;
-use crate::spec::Servers;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderMap};
 use hyper::{Request, StatusCode};
@@ -126,7 +125,9 @@ impl Desk {
             })
         })?;
         self.registry.check_processes(None)?;
-        let entry = self.registry.open(self.config(open.name, open.servers), lease)?;
+        let Open { name, servers, .. } = open;
+        let config = Config { name, servers, ..self.defaults.session.clone() };
+        let entry = self.registry.open(config, lease)?;
         // Nobody else knows the session until it is answered: if the request goes, so does it.
         let mut unclaimed = Unclaimed(Some(&entry));
         tokio::select! {
@@ -140,21 +141,6 @@ impl Desk {
         let view = entry.view();
         let place = format!("/v1/sessions/{}", view.id);
         Ok(http::with(http::json(StatusCode::CREATED, &view), header::LOCATION, &place))
-    }
-
-    fn config(&self, name: Option<String>, servers: Servers) -> Config {
-        let defaults = self.defaults.clone();
-        Config {
-            name,
-            servers,
-            state_dir: defaults.state_dir,
-            holder: defaults.holder,
-            ladder: defaults.ladder,
-            backend: defaults.backend,
-            docker: defaults.docker,
-            max_containers: defaults.max_containers,
-            events: None,
-        }
     }
 
     fn events(&self) -> Answer {

@@ -11,7 +11,7 @@ use crate::moment;
 use crate::session::{Change, Config, Error, Event, Manager, Session, Survivors};
 use crate::snapshot::{self, Snapshot};
 use crate::spec::Servers;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
@@ -46,7 +46,6 @@ pub(super) struct Entry {
     owner: api::Owner,
     /// How many servers were admitted.
     servers: AtomicUsize,
-    ending: AtomicBool,
     /// Why it is to end, once it is.
     end: watch::Sender<Option<Arc<str>>>,
     orders: mpsc::UnboundedSender<Order>,
@@ -94,7 +93,6 @@ impl Registry {
             session: manager.session().clone(),
             owner: lease.owner.clone(),
             servers: AtomicUsize::new(servers),
-            ending: AtomicBool::new(false),
             end: watch::Sender::new(None),
             orders,
             closed,
@@ -262,7 +260,7 @@ impl Entry {
 
     /// True once it has been told to end.
     pub(super) fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::Relaxed) || self.end.borrow().is_some()
+        self.end.borrow().is_some()
     }
 
     /// How it is now.
@@ -324,7 +322,8 @@ impl Keeper {
         };
         // Orders that still wait are answered by being dropped.
         drop(orders);
-        self.entry.ending.store(true, Ordering::Relaxed);
+        // A lease that ended tells it as well as a request does.
+        self.entry.end(&why);
         // Nobody may be listening.
         let _unheard = self.registry.events.send(Event {
             time: moment::rfc3339(SystemTime::now()),

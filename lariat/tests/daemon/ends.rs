@@ -146,7 +146,6 @@ fn of_the_daemon_by_sigkill_and_the_next_one_listens() {
 #[test]
 fn of_a_daemon_that_nobody_wants() {
     let mut daemon = Daemon::with(&["--idle", "300ms"]);
-    let begun = Instant::now();
     let wire = {
         let mut wire = daemon.wire();
         wire.ask("POST", "/v1/sessions", &daemon.one("polite")).expect(201);
@@ -161,7 +160,6 @@ fn of_a_daemon_that_nobody_wants() {
     assert!(!until(Duration::from_millis(700), || !daemon.socket().exists()));
     drop(wire);
     assert!(daemon.ended().success());
-    assert!(begun.elapsed() > Duration::from_millis(1400));
     assert!(!daemon.socket().exists());
 }
 

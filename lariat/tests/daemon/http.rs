@@ -121,6 +121,13 @@ impl Wire {
         Ok((length > 0).then_some(chunk))
     }
 
+    /// All that is still said, until the other end closes.
+    pub(crate) fn rest(&mut self) -> io::Result<Vec<u8>> {
+        let mut rest = Vec::new();
+        self.reader.read_to_end(&mut rest)?;
+        Ok(rest)
+    }
+
     /// The next line without its end; empty at the end of everything.
     pub(crate) fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();

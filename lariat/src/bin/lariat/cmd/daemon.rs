@@ -5,6 +5,8 @@ use crate::summon::{self, Whereabouts};
 use crate::{duration, env, show};
 use lariat::daemon::{self, Defaults, Farewell, Limits};
 use lariat::journal::make_private_dir;
+use lariat::session::Config;
+use lariat::spec::Servers;
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, File, OpenOptions};
@@ -120,12 +122,13 @@ pub(crate) fn run(args: Args) -> ExitCode {
         );
     }
     let defaults = Defaults {
-        state_dir,
-        holder: None,
-        ladder: args.hold.ladder(),
-        backend: args.hold.backend,
-        docker: (args.hold.containers == Containers::Reap).then(env::docker),
-        max_containers: args.hold.max_containers,
+        session: Config {
+            ladder: args.hold.ladder(),
+            backend: args.hold.backend,
+            docker: (args.hold.containers == Containers::Reap).then(env::docker),
+            max_containers: args.hold.max_containers,
+            ..Config::new(state_dir, Servers::new())
+        },
         limits: Limits {
             servers_per_session: args.max_servers_per_session,
             sessions: args.max_sessions,
