@@ -8,7 +8,7 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
-use trials::{Cell, Moment, Subject};
+use trials::Subject;
 
 /// An ordinary user that owns nothing.
 const ORDINARY: u32 = 61_358;
@@ -52,16 +52,7 @@ fn tests(name: &str, subject: &Subject) -> Vec<Trial> {
     for (misbehaviour, death) in trials::list(subject) {
         let subject = subject.clone();
         tests.push(Trial::test(format!("{name}::{misbehaviour}::{death}"), move || {
-            for &moment in Moment::ALL {
-                let cell = Cell { misbehaviour, death, moment };
-                if cell.applies_to(&subject) {
-                    let verdict = trials::run(&cell, &subject);
-                    if !verdict.passed() {
-                        return Err(Failed::from(format!("{moment}: {verdict}")));
-                    }
-                }
-            }
-            Ok(())
+            trials::run_at_every_moment(misbehaviour, death, &subject).map_err(Failed::from)
         }));
     }
     tests

@@ -10,7 +10,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use trials::{Cell, Death, Misbehaviour, Moment, Subject};
+use trials::{Death, Misbehaviour, Subject};
 
 /// An ordinary user that owns nothing; no entry in the user database is needed.
 const ORDINARY: u32 = 61_357;
@@ -98,17 +98,7 @@ impl Column {
         let subject = self.subject.clone();
         let name = format!("{}::{misbehaviour}::{death}", self.name);
         Trial::test(name, move || {
-            for &moment in Moment::ALL {
-                let cell = Cell { misbehaviour, death, moment };
-                if !cell.applies_to(&subject) {
-                    continue;
-                }
-                let verdict = trials::run(&cell, &subject);
-                if !verdict.passed() {
-                    return Err(Failed::from(format!("{moment}: {verdict}")));
-                }
-            }
-            Ok(())
+            trials::run_at_every_moment(misbehaviour, death, &subject).map_err(Failed::from)
         })
     }
 }

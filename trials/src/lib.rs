@@ -21,7 +21,7 @@ mod world;
 pub use misbehave::misbehave_if_asked;
 pub use subject::Subject;
 pub use table::{Cell, Death, Misbehaviour, Moment, cells, list};
-pub use trial::run;
+pub use trial::{run, run_at_every_moment};
 pub use verdict::Verdict;
 pub use world::bystander::Bystander;
 pub use world::witness::Witness;

@@ -17,7 +17,7 @@ use place::Place;
 use stage::Stage;
 
 use crate::subject::Subject;
-use crate::table::{Cell, Death, Moment};
+use crate::table::{Cell, Death, Misbehaviour, Moment};
 use crate::verdict::Verdict;
 use crate::world::bystander::{Bystander, control_pair};
 use crate::world::lines::Line;
@@ -31,6 +31,26 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","param
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 const CALL: &str =
     r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hang","arguments":{}}}"#;
+
+/// Plays a misbehaviour and a death at every moment at which the subject can meet them.
+///
+/// # Errors
+///
+/// What the first verdict says that does not pass, and at which moment.
+pub fn run_at_every_moment(
+    misbehaviour: Misbehaviour,
+    death: Death,
+    subject: &Subject,
+) -> Result<(), String> {
+    let cells = Moment::ALL.iter().map(|&moment| Cell { misbehaviour, death, moment });
+    for cell in cells.filter(|cell| cell.applies_to(subject)) {
+        let verdict = run(&cell, subject);
+        if !verdict.passed() {
+            return Err(format!("{}: {verdict}", cell.moment));
+        }
+    }
+    Ok(())
+}
 
 /// Plays one cell against a subject.
 pub fn run(cell: &Cell, subject: &Subject) -> Verdict {

@@ -3,7 +3,7 @@
 //! The host's memory is not copied by a fork, and its signals, children and subreaper flag stay as
 //! they are. The host keeps one end of a socket and the server's stdin and stdout, and nothing else.
 
-use super::wire::{Brief, Order, STREAMS, Word};
+use super::wire::{self, Brief, Order, STREAMS, Word};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io::{self, IoSlice};
@@ -34,9 +34,6 @@ pub(crate) fn allow_this_program() {
 pub(crate) fn this_program() -> Option<PathBuf> {
     ALLOWED.load(Ordering::Relaxed).then(|| "/proc/self/exe".into())
 }
-
-/// A longer line is none of ours.
-const LONGEST: usize = 16 << 20;
 
 /// What keeps a server alive. Letting go of it ends the server; that is one system call, which needs
 /// no runtime and cannot block or fail.
@@ -132,8 +129,7 @@ impl Line {
     /// is lost if this is dropped before it is done.
     pub(crate) async fn word(&mut self) -> Option<Word> {
         loop {
-            while let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+            while let Some(line) = wire::next_line(&mut self.buffer) {
                 if let Ok(word) = serde_json::from_slice(&line) {
                     return Some(word);
                 }
@@ -141,7 +137,7 @@ impl Line {
             self.stream.readable().await.ok()?;
             let mut bytes = [0u8; 4096];
             match self.stream.try_read(&mut bytes) {
-                Ok(n) if n > 0 && self.buffer.len() < LONGEST => {
+                Ok(n) if n > 0 && self.buffer.len() < wire::LONGEST => {
                     self.buffer.extend_from_slice(&bytes[..n]);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}

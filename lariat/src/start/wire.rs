@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A longer line is none of ours.
-const LONGEST: usize = 16 << 20;
+pub(crate) const LONGEST: usize = 16 << 20;
 
 /// How long an owner that does not read may keep a holder from going on.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -67,6 +67,12 @@ impl Brief {
         let named = self.backend.as_deref().and_then(Backend::named);
         named.map_or(Choice::Auto, Choice::Named)
     }
+}
+
+/// Takes the next whole line out of what was read.
+pub(crate) fn next_line(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let end = buffer.iter().position(|b| *b == b'\n')?;
+    Some(buffer.drain(..=end).collect())
 }
 
 /// What the owner wants.
@@ -126,7 +132,7 @@ impl Control {
         let (stdin, stdout) = receive_streams(&stream)?;
         let mut control = Control { stream, buffer: Vec::new(), gone: false };
         let line = loop {
-            if let Some(line) = control.next_line() {
+            if let Some(line) = next_line(&mut control.buffer) {
                 break line;
             }
             if !control.fill() {
@@ -154,7 +160,8 @@ impl Control {
     /// The next thing the owner said.
     pub(crate) fn order(&mut self) -> Option<Order> {
         // What cannot be understood comes from nobody whom we know.
-        std::iter::from_fn(|| self.next_line()).find_map(|line| serde_json::from_slice(&line).ok())
+        std::iter::from_fn(|| next_line(&mut self.buffer))
+            .find_map(|line| serde_json::from_slice(&line).ok())
     }
 
     /// Says something. An owner that does not listen is not waited for long.
@@ -192,11 +199,6 @@ impl Control {
                 false
             }
         }
-    }
-
-    fn next_line(&mut self) -> Option<Vec<u8>> {
-        let end = self.buffer.iter().position(|b| *b == b'\n')?;
-        Some(self.buffer.drain(..=end).collect())
     }
 }
 

@@ -1,14 +1,16 @@
 //! Bad input: a clear answer, and everything as it was.
 
+use crate::finish::finish;
 use crate::http::Wire;
-use crate::kit::Daemon;
+use crate::kit::{Daemon, lariat};
 use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 use serde_json::json;
 use std::fs::{self, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
 use trials::until;
 
 /// Nobody's uid.
@@ -171,6 +173,24 @@ fn another_user_is_refused_by_both_ends() {
     assert!(wire.ask("POST", "/v1/sessions", &body).problem(403).contains("65534"));
     assert!(wire.answer().is_err(), "the connection is closed");
     assert_eq!((daemon.sessions(), daemon.alive()), (0, 0));
+    // And a daemon of somebody else's is told nothing.
+    fs::set_permissions(daemon.place.path(""), Permissions::from_mode(0o777)).unwrap();
+    let path = daemon.place.path("foreign");
+    let bound = path.clone();
+    let stranger = std::thread::spawn(move || {
+        let nobody = Uid::from_raw(NOBODY);
+        set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        UnixListener::bind(bound).unwrap()
+    });
+    let listener = stranger.join().unwrap();
+    let mut list = Command::new(lariat());
+    let output = finish(list.args(["session", "list", "--socket"]).arg(&path));
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("name your own with --socket PATH"), "{said}");
+    let (mut heard, mut bytes) = (listener.accept().unwrap().0, Vec::new());
+    heard.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, b"", "something was said to a stranger");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use libtest_mimic::{Failed, Trial};
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
 use std::time::Duration;
-use trials::{Cell, Misbehaviour, Moment, Subject};
+use trials::{Misbehaviour, Subject};
 
 /// An ordinary user that owns nothing.
 const ORDINARY: u32 = 61_359;
@@ -63,16 +63,7 @@ fn cells(name: &str, subject: &Subject) -> Vec<Trial> {
     let test = |(misbehaviour, death)| {
         let subject = subject.clone();
         Trial::test(format!("{name}::{misbehaviour}::{death}"), move || {
-            for &moment in Moment::ALL {
-                let cell = Cell { misbehaviour, death, moment };
-                if cell.applies_to(&subject) {
-                    let verdict = trials::run(&cell, &subject);
-                    if !verdict.passed() {
-                        return Err(Failed::from(format!("{moment}: {verdict}")));
-                    }
-                }
-            }
-            Ok(())
+            trials::run_at_every_moment(misbehaviour, death, &subject).map_err(Failed::from)
         })
     };
     cells.map(test).collect()
