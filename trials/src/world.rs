@@ -15,23 +15,49 @@ use std::time::{Duration, Instant};
 
 /// Waits until the condition holds, looking often; says whether it did before the deadline.
 ///
+/// The deadline is in time that the machine had to give: moments in which somebody wanted a CPU and
+/// got none do not count, so that a promise is not judged by what else is running. On a quiet
+/// machine that is the clock on the wall; on the busiest one it is [`AT_MOST`] times as much.
+///
 /// The condition is looked at once more when the time is over, so that a machine that slept
 /// through the deadline is not mistaken for a failure.
 #[expect(clippy::disallowed_methods, reason = "this is what others use instead of sleeping")]
 pub fn until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + deadline;
+    let (began, starved) = (Instant::now(), starved());
     let mut pause = Duration::from_micros(200);
     loop {
         if condition() {
             return true;
         }
-        let left = end.saturating_duration_since(Instant::now());
+        let waited = began.elapsed();
+        let left = deadline.saturating_sub(given(waited, self::starved().saturating_sub(starved)));
         if left.is_zero() {
             return condition();
         }
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(Duration::from_millis(5));
     }
+}
+
+/// How much longer than its deadline anything waits on a machine that has no CPU to spare.
+const AT_MOST: u32 = 4;
+
+/// What counts of a wait during which the machine was starved that long.
+fn given(waited: Duration, starved: Duration) -> Duration {
+    waited.saturating_sub(starved).max(waited / AT_MOST)
+}
+
+/// For how long, since the machine started, there was somebody who waited for a CPU. Nothing, where
+/// the kernel does not count it.
+fn starved() -> Duration {
+    let pressure = fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
+    Duration::from_micros(total(&pressure).unwrap_or_default())
+}
+
+/// The total of the line that counts whenever anybody waits.
+fn total(pressure: &str) -> Option<u64> {
+    let line = pressure.lines().find(|line| line.starts_with("some "))?;
+    line.rsplit_once("total=")?.1.parse().ok()
 }
 
 /// One process by identity: a pid alone names a stranger once it is reused.
@@ -180,6 +206,18 @@ mod tests {
         assert!(!earlier.is_alive());
         assert!(earlier.signal(0).is_err());
         assert!(me.signal(0).is_ok());
+    }
+
+    #[test]
+    fn time_that_the_machine_did_not_have_does_not_count() {
+        let second = Duration::from_secs(1);
+        assert_eq!(given(second, Duration::ZERO), second);
+        assert_eq!(given(second, second / 2), second / 2);
+        assert_eq!(given(second, second * 2), second / AT_MOST, "every wait ends");
+        let pressure = "some avg10=2.58 avg60=10.62 avg300=45.63 total=16047238499\n\
+                        full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(total(pressure), Some(16_047_238_499));
+        assert_eq!(total(""), None);
     }
 
     #[test]
