@@ -104,7 +104,7 @@ impl Guard {
     }
 
     /// Whom the walk goes around.
-    fn others(&self) -> Vec<Member> {
+    pub(crate) fn others(&self) -> Vec<Member> {
         [self.strangers.as_slice(), &self.asides].concat()
     }
 
@@ -405,6 +405,8 @@ impl Guard {
             survivors.push(Survivor::unseen());
         }
         let seen_alive = survivors.len() as u32;
+        // Nobody can ask the leaf any more once it is removed.
+        let breach = self.leaf.as_ref().and_then(Leaf::breach);
         if let Some(leaf) = &self.leaf
             && let Err(e) = leaf.remove()
             && survivors.is_empty()
@@ -420,6 +422,7 @@ impl Guard {
             asked,
             killed,
             survivors,
+            breach,
         }
     }
 }

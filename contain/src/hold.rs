@@ -10,6 +10,7 @@ use crate::error::{Error, SpawnStage};
 use crate::guard::Guard;
 use crate::guardian;
 use crate::ladder::{Ask, Ladder};
+use crate::limits::{Breach, Enforced, Limits, Usage};
 use crate::member::Member;
 use crate::report::{Exit, Report, Survivor};
 use crate::sys::cgroup::Leaf;
@@ -22,6 +23,7 @@ use crate::sys::{Backend, descent, pidns, procfs};
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -73,6 +75,8 @@ pub struct Options<'a> {
     pub host: Option<BorrowedFd<'a>>,
     /// The holder's signals, for the mask the command starts with.
     pub signals: &'a Signals,
+    /// What it may use, as far as the kernel can be told; see [`Hold::enforced`].
+    pub limits: Limits,
 }
 
 /// Something that happened to a held tree.
@@ -103,6 +107,12 @@ pub struct Hold {
     ladder: Ladder,
     survivors: Vec<Survivor>,
     overdue: Option<Instant>,
+    limits: Limits,
+    enforced: Enforced,
+    /// What the last report said.
+    breach: Option<Breach>,
+    /// The most CPU time that was ever seen: who dies between two looks must not turn it back.
+    cpu: Cell<Duration>,
 }
 
 impl Hold {
@@ -127,6 +137,8 @@ impl Hold {
         rustix::process::set_child_subreaper(Pid::from_raw(1))
             .map_err(|e| Error::Spawn(SpawnStage::Guardian, e.into()))?;
         let (backend, leaf) = make_leaf(options)?;
+        let enforced =
+            leaf.as_ref().map_or_else(Enforced::default, |leaf| leaf.limit(&options.limits));
         let discard = |leaf: Option<Leaf>| {
             if let Some(leaf) = leaf {
                 // Nobody was born into it.
@@ -192,6 +204,10 @@ impl Hold {
             ladder: options.ladder,
             survivors: Vec::new(),
             overdue: None,
+            limits: options.limits,
+            enforced,
+            breach: None,
+            cpu: Cell::default(),
         })
     }
 
@@ -226,6 +242,56 @@ impl Hold {
             self.guardian.pid
         };
         descent::below(root, &[])
+    }
+
+    /// Which limits the kernel holds the tree to. Final once the command runs.
+    pub fn enforced(&self) -> Enforced {
+        match self.backend {
+            Backend::Cgroup => self.enforced,
+            // A leaf that nobody could be put into limits nobody.
+            Backend::Descent | Backend::Pidns => Enforced::default(),
+        }
+    }
+
+    /// What the tree uses now, without the guardian. Cheap enough for every second.
+    pub fn usage(&self) -> Usage {
+        let account = match &self.own {
+            Some(guard) => {
+                descent::account(rustix::process::getpid().as_raw_pid(), &guard.others())
+            }
+            None => descent::account(self.guardian.pid, &[]),
+        };
+        let charged = self.leaf().and_then(Leaf::memory);
+        // A leaf does not know of those who left it, nor `/proc` of those nobody waited for.
+        let counted = self.leaf().and_then(Leaf::cpu).unwrap_or_default();
+        self.cpu.set(self.cpu.get().max(counted).max(procfs::time(account.ticks)));
+        Usage {
+            memory: charged.unwrap_or_else(|| self.resident(&account.members)),
+            cpu: self.cpu.get(),
+            processes: account.members.len(),
+            tasks: account.tasks,
+        }
+    }
+
+    /// The limit that the kernel had to act on, if there is one; after the end what it was.
+    pub fn breach(&self) -> Option<Breach> {
+        self.breach.or_else(|| self.leaf()?.breach())
+    }
+
+    /// What the members have resident. A page that several share is counted for each of them, so
+    /// before that passes for too much, it is counted exactly.
+    fn resident(&self, members: &[Member]) -> u64 {
+        let sum = |of: fn(i32) -> Option<u64>| members.iter().filter_map(|m| of(m.pid)).sum();
+        let rough: u64 = sum(procfs::resident);
+        if self.limits.memory.is_none_or(|most| rough <= most) {
+            return rough;
+        }
+        sum(|pid| procfs::proportional(pid).or_else(|| procfs::resident(pid)))
+    }
+
+    /// The leaf as this process sees it.
+    fn leaf(&self) -> Option<&Leaf> {
+        self.own.as_ref().or(self.spare.as_ref())?.leaf()
     }
 
     /// Readable when [`Hold::event`] has something; `None` when only its deadline and SIGCHLD count.
@@ -274,7 +340,9 @@ impl Hold {
     /// What has happened since the last call, one thing at a time. Never blocks.
     pub fn event(&mut self) -> Option<Event> {
         if let Some(guard) = &mut self.own {
-            return guard.tick().map(Event::Ended);
+            let report = guard.tick()?;
+            self.breach = report.breach;
+            return Some(Event::Ended(report));
         }
         loop {
             match hear(self.control.as_ref()?) {
@@ -299,7 +367,7 @@ impl Hold {
                     Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
                     Some(Word::Ended(mut report)) => {
                         report.survivors = std::mem::take(&mut self.survivors);
-                        self.overdue = None;
+                        (self.overdue, self.breach) = (None, report.breach);
                         return Some(Event::Ended(report));
                     }
                     _ => {}

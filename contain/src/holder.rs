@@ -7,6 +7,7 @@
 
 use crate::hold::{Command, Event, Hold, Options};
 use crate::ladder::{Ask, Ladder};
+use crate::limits::Limits;
 use crate::probe::{Choice, probe};
 use crate::report::Report;
 use crate::sys::Backend;
@@ -127,6 +128,7 @@ fn serve(owner: &OwnedFd, brief: &Brief, mut words: Vec<OsString>) -> Result<(),
         drain: None,
         host: None,
         signals: &signals,
+        limits: Limits::default(),
     };
     let mut hold = Hold::spawn(command, &options, |report| tell(owner, report))?;
     launch::let_go_of_stdio();

@@ -1,5 +1,6 @@
 //! What an ended tree looked like, and the two values that say whether it is empty.
 
+use crate::limits::Breach;
 use crate::member::Member;
 use crate::sys::{Backend, procfs};
 use std::fmt;
@@ -116,12 +117,23 @@ pub struct Report {
     pub killed: u32,
     /// Still there.
     pub survivors: Vec<Survivor>,
+    /// The limit that the kernel had to act on, if there was one.
+    pub breach: Option<Breach>,
 }
 
 impl Report {
     /// A report about nothing, for trees that never came to be.
     pub fn nothing(backend: Backend) -> Report {
-        Report { exit: None, backend, seen: 0, left: 0, asked: 0, killed: 0, survivors: Vec::new() }
+        Report {
+            exit: None,
+            backend,
+            seen: 0,
+            left: 0,
+            asked: 0,
+            killed: 0,
+            survivors: Vec::new(),
+            breach: None,
+        }
     }
 
     /// Splits into the proof of emptiness or the list of those that are left.

@@ -5,6 +5,7 @@
 
 use crate::error::SpawnStage;
 use crate::ladder::Ask;
+use crate::limits::Breach;
 use crate::member::Member;
 use crate::report::{Exit, Kind, Report, Survivor};
 use crate::sys::Backend;
@@ -83,13 +84,14 @@ impl Word {
                 s.why
             ),
             Word::Ended(r) => format!(
-                "ended {} {} {} {} {} {}",
+                "ended {} {} {} {} {} {} {}",
                 exit_text(r.exit),
                 r.backend.name(),
                 r.seen,
                 r.left,
                 r.asked,
-                r.killed
+                r.killed,
+                r.breach.map_or("unbroken", Breach::name)
             ),
         }
     }
@@ -129,6 +131,10 @@ impl Word {
                 asked: next()?.parse().ok()?,
                 killed: next()?.parse().ok()?,
                 survivors: Vec::new(),
+                breach: match next()? {
+                    "unbroken" => None,
+                    name => Some(Breach::named(name)?),
+                },
             }),
             _ => return None,
         })
@@ -200,7 +206,9 @@ mod tests {
                 asked: 2,
                 killed: 1,
                 survivors: vec![],
+                breach: Some(Breach::Processes),
             }),
+            Word::Ended(Report::nothing(Backend::Pidns)),
         ] {
             assert_eq!(Word::decode(&word.encode()), Some(word));
         }
@@ -223,7 +231,7 @@ mod tests {
             assert_eq!(Word::decode(text), None, "{text:?}");
         }
         // Every prefix and every single-byte change of a valid word must decode to something or nothing.
-        let valid = "ended signal:15 descent 200 1 0 199";
+        let valid = "ended signal:15 descent 200 1 0 199 memory";
         for i in 0..valid.len() {
             let _ignored = Word::decode(&valid[..i]);
             for b in [b' ', b':', b'-', b'9', b'z'] {

@@ -1,5 +1,6 @@
 //! Linux: the mechanisms, a file each.
 
+mod bounds;
 pub(crate) mod cgroup;
 pub(crate) mod descent;
 pub(crate) mod environ;

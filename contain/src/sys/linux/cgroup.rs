@@ -2,9 +2,10 @@
 //!
 //! The hierarchy is found through `mountinfo`: on hybrid systems it is not at `/sys/fs/cgroup`. The
 //! leaf hangs below our own cgroup, so whoever ends the host's cgroup ends the leaf too. No
-//! controller is needed.
+//! controller is needed; `bounds` knows those.
 
-use super::procfs;
+use super::{bounds, procfs};
+use crate::limits::{Breach, Enforced, Limits};
 use crate::member::Member;
 use crate::sys::mark::Mark;
 use crate::sys::wait::wait;
@@ -66,6 +67,26 @@ impl Leaf {
             events: fs::File::open(path.join("cgroup.events"))?,
             path: path.into(),
         })
+    }
+
+    /// Limits it, before anyone lives in it.
+    pub(crate) fn limit(&self, limits: &Limits) -> Enforced {
+        bounds::set(&self.path, limits)
+    }
+
+    /// Memory charged to it, where that is counted.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        bounds::memory(&self.path)
+    }
+
+    /// CPU time of all who ever lived in it.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        bounds::cpu(&self.path)
+    }
+
+    /// What the kernel had to do because of a limit; unknown once the leaf is removed.
+    pub(crate) fn breach(&self) -> Option<Breach> {
+        bounds::breach(&self.path)
     }
 
     /// Its directory, for being born into.

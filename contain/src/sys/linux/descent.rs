@@ -16,8 +16,37 @@ const ROUNDS: usize = 64;
 /// All living processes below `root`, without it, and without those in or below `except`.
 pub(crate) fn below(root: i32, except: &[Member]) -> Vec<Member> {
     let mut found = Vec::new();
-    walk(root, except, |member| found.push(member));
+    walk(root, except, |member, stat| {
+        if stat.is_alive() {
+            found.push(member);
+        }
+    });
     found
+}
+
+/// What those below `root` use, as far as `/proc` tells.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// Who lives.
+    pub(crate) members: Vec<Member>,
+    /// Their threads.
+    pub(crate) tasks: usize,
+    /// CPU time in clock ticks, with that of the dead whom somebody has waited for.
+    pub(crate) ticks: u64,
+}
+
+/// Adds up everyone below `root`. Whom `root` itself has waited for counts, its own time does not.
+pub(crate) fn account(root: i32, except: &[Member]) -> Account {
+    let ticks = procfs::stat(root).map_or(0, |stat| stat.reaped_ticks);
+    let mut account = Account { ticks, ..Account::default() };
+    walk(root, except, |member, stat| {
+        account.ticks += stat.cpu_ticks + stat.reaped_ticks;
+        if stat.is_alive() {
+            account.members.push(member);
+            account.tasks += stat.threads as usize;
+        }
+    });
+    account
 }
 
 /// Stops everyone below `root` for whom `ours` holds until a walk finds nobody new, and returns
@@ -28,8 +57,8 @@ pub(crate) fn freeze(root: i32, except: &[Member], ours: impl Fn(&Member) -> boo
     let mut known = HashSet::new();
     for _ in 0..ROUNDS {
         let before = frozen.len();
-        walk(root, except, |member| {
-            if ours(&member) && known.insert(member) {
+        walk(root, except, |member, stat| {
+            if stat.is_alive() && ours(&member) && known.insert(member) {
                 // A refusal (another user's process) shows up later, when the kill fails too.
                 let _refused = member.signal(Signal::STOP);
                 frozen.push(member);
@@ -42,8 +71,9 @@ pub(crate) fn freeze(root: i32, except: &[Member], ours: impl Fn(&Member) -> boo
     frozen
 }
 
-/// Visits every living process below `root`, each before its children are listed.
-fn walk(root: i32, except: &[Member], mut visit: impl FnMut(Member)) {
+/// Visits every process below `root`, dead ones that nobody has waited for too, each before its
+/// children are listed.
+fn walk(root: i32, except: &[Member], mut visit: impl FnMut(Member, &procfs::Stat)) {
     let mut seen = HashSet::new();
     let threads = procfs::stat(root).map_or(1, |s| s.threads);
     let mut queue = vec![(root, threads)];
@@ -68,9 +98,7 @@ fn walk(root: i32, except: &[Member], mut visit: impl FnMut(Member)) {
             if except.contains(&member) || !seen.insert(child) {
                 continue;
             }
-            if stat.is_alive() {
-                visit(member);
-            }
+            visit(member, &stat);
             // A zombie that leads living threads says so by their number.
             queue.push((child, stat.threads));
         }

@@ -109,6 +109,7 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
     let mut survivors: Vec<Survivor> =
         seen.iter().filter(|m| m.is_alive()).map(|m| Survivor::unkilled(*m)).collect();
     let alive = survivors.len();
+    let breach = leaf.as_ref().and_then(cgroup::Leaf::breach);
     if let Some(leaf) = leaf
         && let Err(e) = leaf.remove()
         && survivors.is_empty()
@@ -123,6 +124,7 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
         asked: 0,
         killed: (seen.len() - alive) as u32,
         survivors,
+        breach,
     }
 }
 

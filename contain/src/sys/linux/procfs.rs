@@ -4,6 +4,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 /// The fields of `/proc/PID/stat` that matter to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Stat {
     pub pgrp: i32,
     /// User and system time used, in clock ticks.
     pub cpu_ticks: u64,
+    /// The same of the children that it has waited for, and of those they had waited for.
+    pub reaped_ticks: u64,
     /// Threads that are left, the leader included.
     pub threads: u32,
     /// Start time in clock ticks since boot.
@@ -58,6 +61,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
         ppid: fields.get(1)?.parse().ok()?,
         pgrp: fields.get(2)?.parse().ok()?,
         cpu_ticks: number(11)? + number(12)?,
+        reaped_ticks: number(13)? + number(14)?,
         threads: number(17)? as u32,
         start: number(19)?,
     })
@@ -123,6 +127,19 @@ pub fn resident(pid: i32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
+/// Memory of a process in bytes, each page divided by the number of those who share it. Takes the
+/// kernel a look at every page, and is not for everyone to see.
+pub(crate) fn proportional(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("Pss:"))?;
+    Some(line.trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Clock ticks as time.
+pub(crate) fn time(ticks: u64) -> Duration {
+    Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32
+}
+
 /// Makes sure that `/proc` can be read and shows our own pid namespace. In another one's `/proc` the
 /// same numbers are other processes.
 pub(crate) fn check() -> io::Result<()> {
@@ -149,7 +166,8 @@ mod tests {
         let line = "12 (a) b (c) S 7 8 9 0 -1 4194560 1 2 3 4 50 6 7 8 20 0 3 0 4242 1 2 18446744073709551615";
         let stat = parse_stat(line).unwrap();
         assert_eq!((stat.state, stat.ppid, stat.pgrp), ('S', 7, 8));
-        assert_eq!((stat.threads, stat.start, stat.cpu_ticks), (3, 4242, 56));
+        assert_eq!((stat.threads, stat.start), (3, 4242));
+        assert_eq!((stat.cpu_ticks, stat.reaped_ticks), (56, 15));
     }
 
     #[test]
