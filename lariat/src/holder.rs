@@ -65,6 +65,7 @@ fn hold(mut control: Control, (stdin, stdout): (OwnedFd, OwnedFd), brief: Brief)
             receipt: None,
             state_dir,
             sweep,
+            limits: contain::Limits::default(),
         },
         stdin,
         stdout,

@@ -16,7 +16,9 @@ use crate::docker::endpoint::{self, Endpoint, Surroundings, Unusable};
 use crate::docker::podman::{self, PodmanRun};
 use crate::id::{ServerName, SessionId};
 use crate::receipt::{Reason, Receipt};
-use contain::{Choice, Command, Hold, Ladder, Machine, Mark, Member, Options, Report, Signals};
+use contain::{
+    Choice, Command, Hold, Ladder, Limits, Machine, Mark, Member, Options, Report, Signals,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -45,6 +47,8 @@ pub struct Plan {
     pub state_dir: PathBuf,
     /// True to finish first what crashed sessions left.
     pub sweep: bool,
+    /// What it may use, as far as the kernel can be told.
+    pub limits: Limits,
 }
 
 /// How a server may use containers.
@@ -239,6 +243,7 @@ impl Ground {
             drain: around.stderr,
             host: around.host_gone,
             signals: around.signals,
+            limits: plan.limits,
         };
         // Runs in the guardian, if this process is not there any more when the tree has ended.
         let epilogue = |report: &Report| {

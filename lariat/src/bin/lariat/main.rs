@@ -9,6 +9,8 @@ mod env;
 #[cfg(target_os = "linux")]
 mod show;
 #[cfg(target_os = "linux")]
+mod size;
+#[cfg(target_os = "linux")]
 mod summon;
 
 #[cfg(target_os = "linux")]

@@ -2,6 +2,7 @@
 
 use super::run::{Holding, explain, no_home};
 use crate::{duration, env, show};
+use lariat::contain::Limits;
 use lariat::id::ServerName;
 use lariat::probe::{Found, Process};
 use lariat::start::Plan;
@@ -51,6 +52,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         receipt: None,
         state_dir,
         sweep: true,
+        limits: Limits::default(),
     };
     let shown = program.to_string_lossy().into_owned();
     show::progress(&format!("starting {} …", plan.server));

@@ -1,7 +1,7 @@
 //! `lariat run`: what hosts start in place of a server.
 
-use crate::{duration, env, show};
-use lariat::contain::{self, Backend, Choice, Ladder, SpawnStage};
+use crate::{duration, env, show, size};
+use lariat::contain::{self, Backend, Choice, Ladder, Limits, SpawnStage};
 use lariat::docker::podman::PodmanRun;
 use lariat::id::ServerName;
 use lariat::relay::Run;
@@ -29,6 +29,8 @@ pub(crate) struct Args {
     relay: bool,
     #[command(flatten)]
     hold: Holding,
+    #[command(flatten)]
+    bounds: Bounds,
     /// Also write the receipt to this file
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
@@ -61,6 +63,26 @@ pub(crate) struct Holding {
     /// Where the books and logs are [default: ~/.local/state/lariat]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// What a server may use, all its processes together.
+#[derive(clap::Args)]
+pub(crate) struct Bounds {
+    /// Most memory of the server's processes together, such as 512m or 2g
+    #[arg(long, value_name = "SIZE", value_parser = size::memory)]
+    memory: Option<u64>,
+    /// Most processes and threads at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pids: Option<u32>,
+    /// Most CPUs' worth of time, such as 1.5
+    #[arg(long, value_name = "CPUS", value_parser = size::cpus)]
+    cpu: Option<f64>,
+}
+
+impl Bounds {
+    fn limits(&self) -> Limits {
+        Limits { memory: self.memory, processes: self.pids, cpu: self.cpu }
+    }
 }
 
 /// What happens to a session's containers in the end.
@@ -140,6 +162,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             receipt: receipt.clone(),
             state_dir,
             sweep: true,
+            limits: args.bounds.limits(),
         },
         relayed: args.relay,
         log_dir: args.log_dir.map(env::absolute),
