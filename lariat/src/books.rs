@@ -5,6 +5,9 @@
 //! lock is free is the definition of a crash, and whoever finds it finishes the work. The kernel is
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
 
+mod living;
+mod status;
+
 use crate::docker::door::Door;
 use crate::docker::endpoint::Endpoint;
 use crate::docker::label::Labels;
@@ -14,6 +17,7 @@ use crate::docker::tally::{self, Expect};
 use crate::held::Gone;
 use crate::id::{ServerName, SessionId};
 use crate::journal::{Journal, make_private_dir};
+use crate::moment;
 use crate::receipt::{Containers, Reason, Receipt, Survivor};
 use contain::{Machine, Mark, Member, Report};
 use rustix::fs::{FlockOperation, flock};
@@ -26,6 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The event log is rotated at this size.
@@ -179,7 +184,7 @@ impl Books {
             mark: opening.mark.number(),
             leaf: opening.machine.leaf.clone(),
             receipt: opening.receipt.map(|path| path.into_os_string().into_vec()),
-            started_ms: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+            started_ms: moment::millis(started),
             place: Place::here(),
         };
         // Locked before it has its name, so nobody can take it for a crash.
@@ -194,7 +199,7 @@ impl Books {
             Ok(file)
         })();
         match written {
-            Ok(file) => Ok(Entry { file, path, page, books: self.clone() }),
+            Ok(file) => Ok(Entry::new(file, path, page, self.clone())),
             Err(e) => {
                 // Whatever of it exists holds no session.
                 let _absent = fs::remove_file(&draft);
@@ -215,6 +220,7 @@ impl Books {
             match path.extension().and_then(|e| e.to_str()) {
                 Some("json") => found.extend(self.if_crashed(&path, &here, patience)),
                 Some("new") => discard_stale(&path),
+                Some("state") if !path.with_extension("json").exists() => discard_stale(&path),
                 _ => {}
             }
         }
@@ -261,11 +267,10 @@ impl Books {
         let same_machine = page.place.machine == here.machine;
         let same_boot = page.place.boot == here.boot;
         let same_pids = page.place.pid_namespace == here.pid_namespace;
-        (same_machine && (same_pids || !same_boot)).then(|| Entry {
-            file,
-            path: path.into(),
-            page,
-            books: self.clone(),
+        (same_machine && (same_pids || !same_boot)).then(|| {
+            let entry = Entry::new(file, path.into(), page, self.clone());
+            entry.resume();
+            entry
         })
     }
 
@@ -341,9 +346,16 @@ pub struct Entry {
     path: PathBuf,
     page: Page,
     books: Books,
+    /// Where the next receipt begins, in milliseconds since 1970.
+    began_ms: AtomicU64,
 }
 
 impl Entry {
+    fn new(file: File, path: PathBuf, page: Page, books: Books) -> Entry {
+        let began_ms = AtomicU64::new(page.started_ms);
+        Entry { file, path, page, books, began_ms }
+    }
+
     /// What is written.
     pub fn page(&self) -> &Page {
         &self.page
@@ -363,7 +375,7 @@ impl Entry {
             #[serde(flatten)]
             fields: &'a T,
         }
-        let line = Line { event, time: crate::moment::rfc3339(SystemTime::now()), fields };
+        let line = Line { event, time: moment::rfc3339(SystemTime::now()), fields };
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
         Journal::open(&self.books.events(), EVENTS_LIMIT)?.append(&text)
@@ -425,14 +437,44 @@ impl Entry {
         swept
     }
 
+    /// Another life of the server begins, and the next receipt is about that one. To be said before
+    /// the guardian is there: it writes that receipt if nobody else can.
+    pub fn begin(&self) {
+        self.began_ms.store(moment::millis(SystemTime::now()), Ordering::Relaxed);
+    }
+
+    fn began(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(self.began_ms.load(Ordering::Relaxed))
+    }
+
     /// Accounts for an ended session: containers, receipt, event, and the strike if nothing
     /// survived. Blocks for as long as an engine takes, if the session has used one.
     pub fn settle(&self, reason: &Reason, report: Report) -> Settled {
+        let (settled, gone) = self.reckon(reason, report);
+        if let Some(gone) = gone {
+            self.strike(gone);
+        }
+        settled
+    }
+
+    /// Accounts for one life of a session that goes on without processes: all that `settle` does,
+    /// except that the page stays. The session's Docker socket goes, like its containers.
+    pub fn account(&self, reason: &Reason, report: Report) -> Settled {
+        let (settled, gone) = self.reckon(reason, report);
+        if gone.is_some() {
+            // What the next life starts in an engine is a tally of its own.
+            self.clear();
+        }
+        self.begin();
+        settled
+    }
+
+    /// Sweeps the engines and writes the receipt and the event. With the proof, if all is gone.
+    fn reckon(&self, reason: &Reason, report: Report) -> (Settled, Option<Gone>) {
         let swept = self.sweep_engines();
-        let started = UNIX_EPOCH + Duration::from_millis(self.page.started_ms);
         let (session, server) = (self.page.session.clone(), self.page.server.clone());
         let mut receipt =
-            Receipt::new(session, server, reason, (started, SystemTime::now()), &report);
+            Receipt::new(session, server, reason, (self.began(), SystemTime::now()), &report);
         receipt.within = self.page.within.clone();
         receipt.containers = Containers { seen: swept.seen, removed: swept.removed };
         receipt.survivors.extend(swept.left.iter().map(|left| Survivor {
@@ -444,9 +486,15 @@ impl Entry {
             why: left.why.clone(),
         }));
         let earlier = self.unfinished();
+        // Whoever survived an earlier life and is still there keeps the page as well.
+        let other_life = earlier.as_ref().filter(|earlier| earlier.started != receipt.started);
+        let haunting = other_life.map(|life| haunting(life, &receipt)).unwrap_or_default();
+        let haunted = !haunting.is_empty();
+        receipt.survivors.extend(haunting);
         // Another look that found the same is no news.
-        let news = earlier.as_ref().is_none_or(|e| e.survivors != receipt.survivors);
-        let receipt = earlier.map_or(receipt.clone(), |earlier| receipt.after(earlier));
+        let same_life = earlier.filter(|earlier| earlier.started == receipt.started);
+        let news = same_life.as_ref().is_none_or(|e| e.survivors != receipt.survivors);
+        let receipt = same_life.map_or(receipt.clone(), |earlier| receipt.after(earlier));
         if news {
             // The tree is gone either way; an unwritable log must not keep it in the books.
             let _unlogged = self.log("ended", &receipt);
@@ -461,10 +509,11 @@ impl Entry {
             let path = Path::new(OsStr::from_bytes(path));
             write_receipt(path, &self.page.session, &receipt).err()
         });
-        if let (Ok(emptied), Some(removed)) = (report.verdict(), swept.verdict()) {
-            self.strike(Gone::proven(emptied, removed));
-        }
-        Settled { receipt, unwritten }
+        let gone = match (report.verdict(), swept.verdict()) {
+            (Ok(emptied), Some(removed)) if !haunted => Some(Gone::proven(emptied, removed)),
+            _ => None,
+        };
+        (Settled { receipt, unwritten }, gone)
     }
 
     /// True if somebody has accounted for it already: wrapper, guardian and sweep may each come to.
@@ -474,11 +523,26 @@ impl Entry {
 
     /// Strikes the session. Only what is gone can be forgotten.
     fn strike(&self, _proof: Gone) {
+        self.clear();
+        self.hush();
+        let _already_gone = fs::remove_file(&self.path);
+    }
+
+    /// Forgets what lies beside the page about things that are gone.
+    fn clear(&self) {
         for beside in [self.tally(), self.so_far()] {
             let _never_used = fs::remove_file(beside);
         }
-        let _already_gone = fs::remove_file(&self.path);
     }
+}
+
+/// Processes that survived an earlier life of the session, are still there, and were not found again
+/// by the look that `now` is about. Engines and the cgroup are the same ones, and were asked anew.
+fn haunting(earlier: &Receipt, now: &Receipt) -> Vec<Survivor> {
+    let member = |s: &Survivor| Member { pid: s.pid, start: s.start };
+    let is_new = |s: &&Survivor| !now.survivors.iter().any(|n| member(n) == member(s));
+    let processes = earlier.survivors.iter().filter(|s| s.pid != 0).filter(is_new);
+    processes.filter(|s| member(s).is_alive()).cloned().collect()
 }
 
 /// Writes a receipt where the user wants it, whole or not at all.
@@ -499,3 +563,6 @@ pub fn receipt_draft(path: &Path, session: &SessionId) -> PathBuf {
     name.push(format!(".{session}.new"));
     name.into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,11 @@ pub fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
+/// Milliseconds since 1970.
+pub fn millis(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as u64
+}
+
 /// Days since 1970 to a date, by counting 400-year eras from a year that starts in March.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;

@@ -23,6 +23,12 @@ pub enum Reason {
     Closed,
     /// The owner let go of it, or is gone.
     OwnerGone,
+    /// Nobody had used the server for long; the session goes on without it.
+    Idle,
+    /// It went beyond what it was allowed; the word says which: `memory`, `pids`, `cpu-idle`.
+    Limit(String),
+    /// It did not finish its handshake in time.
+    InitTimeout,
     /// Something of ours failed; the word says what.
     Failed(String),
 }
@@ -37,6 +43,9 @@ impl fmt::Display for Reason {
             Reason::WrapperDied => f.write_str("wrapper-died"),
             Reason::Closed => f.write_str("closed"),
             Reason::OwnerGone => f.write_str("owner-gone"),
+            Reason::Idle => f.write_str("idle"),
+            Reason::Limit(which) => write!(f, "limit:{which}"),
+            Reason::InitTimeout => f.write_str("init-timeout"),
             Reason::Failed(what) => write!(f, "failed:{what}"),
         }
     }

@@ -1,5 +1,6 @@
 //! The one picture of the world that `ps`, JSON and a page all render. Plain data.
 
+use crate::id::{ServerName, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// Everything that is held, at one moment.
@@ -73,4 +74,135 @@ pub struct Container {
     pub id: String,
     /// What it was made from.
     pub image: String,
+}
+
+/// What a living session under `lariat run` says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// What it is doing.
+    pub state: State,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// When it last said or heard something; absent while somebody waits for an answer, and where
+    /// nobody looks at the messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_since_ms: Option<u64>,
+    /// What speaks for its being forgotten.
+    #[serde(default)]
+    pub evidence: Vec<Evidence>,
+}
+
+/// What a wrapped server is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It has not been heard yet.
+    Starting,
+    /// It can be used.
+    Ready,
+    /// Its processes are gone, and its host does not know.
+    Asleep,
+    /// Its host has spoken: it is being started again.
+    Waking,
+    /// It is leaving.
+    Ending,
+}
+
+impl State {
+    /// As JSON has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Ready => "ready",
+            State::Asleep => "asleep",
+            State::Waking => "waking",
+            State::Ending => "ending",
+        }
+    }
+}
+
+/// Why a session may be put to sleep. Each is a reason to look, none is a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// The same host has started the same server again since.
+    Superseded,
+    /// An ancestor of the host has died.
+    HostOrphaned,
+    /// The host has closed other ends than stdin and stdout.
+    EndsClosed,
+    /// The server keeps nothing between requests.
+    Stateless,
+    /// The user has asked for it.
+    Asked,
+}
+
+impl Evidence {
+    /// As JSON has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Evidence::Superseded => "superseded",
+            Evidence::HostOrphaned => "host-orphaned",
+            Evidence::EndsClosed => "ends-closed",
+            Evidence::Stateless => "stateless",
+            Evidence::Asked => "asked",
+        }
+    }
+}
+
+/// One living session of the books: a server and whoever wanted it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Living {
+    /// Which session.
+    pub session: SessionId,
+    /// The session of several servers that it is part of.
+    pub within: Option<SessionId>,
+    /// Which server.
+    pub server: ServerName,
+    /// Who wanted it.
+    pub host: Option<Host>,
+    /// The pid of the process that holds it.
+    pub wrapper: i32,
+    /// What it is doing.
+    pub state: State,
+    /// Seconds since it last said or heard something, where that is known.
+    pub idle_s: Option<f64>,
+    /// What speaks for its being forgotten.
+    pub evidence: Vec<Evidence>,
+    /// What holds it.
+    pub backend: String,
+    /// When the session began.
+    pub started: String,
+    /// Seconds since then.
+    pub age_s: f64,
+    /// How many processes the server has; those that hold it are not among them.
+    pub processes: usize,
+    /// Their resident memory together.
+    pub rss_bytes: u64,
+}
+
+/// The process that started a wrapper.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its pid.
+    pub pid: i32,
+    /// The kernel's short name for it, never its arguments; absent if it has gone.
+    pub name: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_same_everywhere() {
+        use Evidence::{Asked, EndsClosed, HostOrphaned, Stateless, Superseded};
+        use State::{Asleep, Ending, Ready, Starting, Waking};
+        for state in [Starting, Ready, Asleep, Waking, Ending] {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.word());
+        }
+        for evidence in [Superseded, HostOrphaned, EndsClosed, Stateless, Asked] {
+            assert_eq!(serde_json::to_value(evidence).unwrap(), evidence.word());
+        }
+    }
 }

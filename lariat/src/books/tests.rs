@@ -1,0 +1,185 @@
+//! A session may have several lives: each has its receipt, and the page goes with the last.
+
+use super::*;
+use crate::snapshot::{Evidence, State, Status};
+use contain::{Backend, Choice};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicU32;
+
+/// Books that go when the test does.
+struct Desk {
+    books: Books,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lariat-books-{}-{number}", std::process::id());
+        Desk { books: Books::open(&std::env::temp_dir().join(name)).unwrap() }
+    }
+
+    fn note(&self) -> Entry {
+        let mark = Mark::random().unwrap();
+        let machine = contain::probe(Choice::Named(Backend::Descent), mark).unwrap();
+        let opening = Opening {
+            server: ServerName::given("worker").unwrap(),
+            within: None,
+            mark,
+            machine: &machine,
+            host: Member::current(),
+            engine: None,
+            podman: None,
+            receipt: Some(self.books.dir.join("receipt.json")),
+        };
+        self.books.note(opening).unwrap()
+    }
+
+    /// Everything that is written about open sessions.
+    fn files(&self) -> usize {
+        fs::read_dir(self.books.sessions()).unwrap().count()
+    }
+
+    /// Why and how often something ended, by the event log and by the receipt.
+    fn reasons(&self) -> (Vec<String>, String) {
+        let events = fs::read_to_string(self.books.events()).unwrap();
+        let reason = |text: &str| {
+            let receipt: serde_json::Value = serde_json::from_str(text).unwrap();
+            receipt["reason"].as_str().unwrap().to_owned()
+        };
+        let receipt = fs::read_to_string(self.books.dir.join("receipt.json")).unwrap();
+        (events.lines().map(reason).collect(), reason(&receipt))
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.books.dir).unwrap();
+    }
+}
+
+fn nothing() -> Report {
+    Report::nothing(Backend::Descent)
+}
+
+/// Waits for the clock to show another time than this.
+fn pass(time: SystemTime) {
+    while moment::millis(SystemTime::now()) == moment::millis(time) {
+        std::hint::spin_loop();
+    }
+}
+
+fn status(state: State) -> Status {
+    Status { state, since_ms: 1, quiet_since_ms: None, evidence: Vec::new() }
+}
+
+#[test]
+fn each_life_has_its_receipt_and_the_page_goes_with_the_last() {
+    let desk = Desk::new();
+    let entry = desk.note();
+    let first = entry.account(&Reason::Idle, nothing()).receipt;
+    assert!(!entry.is_struck());
+    assert_eq!(desk.files(), 1);
+    pass(entry.began());
+    entry.begin();
+    let woken = moment::rfc3339(entry.began());
+    let last = entry.settle(&Reason::StdinClosed, nothing()).receipt;
+    assert!(entry.is_struck());
+    assert_eq!(desk.files(), 0);
+    assert!(first.started < last.started);
+    assert_eq!(last.started, woken);
+    let (events, receipt) = desk.reasons();
+    assert_eq!(events, ["idle", "stdin-closed"]);
+    assert_eq!(receipt, "stdin-closed");
+}
+
+#[test]
+fn who_survives_one_life_is_named_until_it_is_gone() {
+    let desk = Desk::new();
+    let entry = desk.note();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let member = Member::of(child.id() as i32).unwrap();
+    let survivor = contain::Survivor {
+        kind: contain::Kind::Process,
+        member,
+        name: "cat".into(),
+        why: "it may".into(),
+    };
+    let left = Report { survivors: vec![survivor], seen: 1, ..nothing() };
+    assert_eq!(entry.account(&Reason::Idle, left).receipt.survivors.len(), 1);
+    pass(entry.began());
+    entry.begin();
+    // The next life is clean, and yet not all is gone.
+    let second = entry.account(&Reason::Idle, nothing()).receipt;
+    assert_eq!(second.survivors.iter().map(|s| s.pid).collect::<Vec<_>>(), [member.pid]);
+    assert_eq!((second.reason.as_str(), second.processes.seen), ("idle", 0));
+    pass(entry.began());
+    entry.begin();
+    entry.settle(&Reason::StdinClosed, nothing());
+    assert!(!entry.is_struck(), "somebody was forgotten");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    pass(entry.began());
+    entry.begin();
+    assert_eq!(entry.settle(&Reason::StdinClosed, nothing()).receipt.survivors, []);
+    assert!(entry.is_struck());
+    assert_eq!(desk.files(), 0);
+}
+
+#[test]
+fn what_was_seen_in_one_life_is_not_counted_in_the_next() {
+    let desk = Desk::new();
+    let entry = desk.note();
+    fs::write(entry.tally(), "+-").unwrap();
+    entry.account(&Reason::Idle, nothing());
+    assert!(!entry.tally().exists());
+    entry.settle(&Reason::Exited, nothing());
+}
+
+#[test]
+fn a_session_says_how_it_is_for_as_long_as_it_is() {
+    let desk = Desk::new();
+    let entry = desk.note();
+    let quiet = moment::millis(SystemTime::now()) - 5000;
+    let asleep = Status {
+        quiet_since_ms: Some(quiet),
+        evidence: vec![Evidence::Superseded, Evidence::Asked],
+        ..status(State::Asleep)
+    };
+    entry.tell(&status(State::Ready));
+    entry.tell(&asleep);
+    assert_eq!(desk.files(), 2, "a page and a state");
+    let living = desk.books.living();
+    let [one] = &living[..] else { panic!("{living:?}") };
+    assert_eq!((&one.session, one.state), (&entry.page().session, State::Asleep));
+    assert_eq!(one.evidence, asleep.evidence);
+    assert!(one.idle_s.is_some_and(|idle| (5.0..60.0).contains(&idle)), "{one:?}");
+    assert_eq!(one.wrapper, std::process::id() as i32);
+    assert_eq!(one.host.as_ref().map(|host| host.pid), Some(one.wrapper));
+    // What another version says is not understood, and harms nobody.
+    fs::write(entry.path.with_extension("state"), r#"{"state":"dreaming"}"#).unwrap();
+    assert!(matches!(desk.books.living()[0].state, State::Starting | State::Ready));
+    entry.settle(&Reason::Exited, nothing());
+    entry.tell(&asleep);
+    assert_eq!(desk.files(), 0);
+    assert_eq!(desk.books.living(), []);
+}
+
+#[test]
+fn a_crash_in_a_later_life_has_that_lifes_beginning() {
+    let desk = Desk::new();
+    let entry = desk.note();
+    let page = entry.path.clone();
+    entry.account(&Reason::Idle, nothing());
+    pass(entry.began());
+    entry.begin();
+    entry.tell(&status(State::Waking));
+    let began = moment::rfc3339(entry.began());
+    drop(entry);
+    assert_eq!(desk.books.living(), [], "nobody holds it");
+    assert!(page.exists());
+    let receipts = desk.books.sweep();
+    assert_eq!(receipts.iter().map(|r| r.started.clone()).collect::<Vec<_>>(), [began]);
+    assert_eq!(desk.reasons().0, ["idle", "wrapper-died"]);
+    assert_eq!(desk.files(), 0);
+}
