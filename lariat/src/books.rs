@@ -6,7 +6,10 @@
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
 
 mod living;
+mod starts;
 mod status;
+
+pub use starts::{Generation, Rate, TooMany};
 
 use crate::docker::door::Door;
 use crate::docker::endpoint::Endpoint;
