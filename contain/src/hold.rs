@@ -397,6 +397,8 @@ impl Hold {
                 let deadline = Instant::now() + PARTING;
                 wait(&mut [PollFd::new(fd, PollFlags::IN)], Some(deadline));
             }
+            // A holder that goes on leaves no dead child lying about.
+            self.reap_guardian();
         }
     }
 

@@ -11,16 +11,20 @@
 //! ```text
 //! frame, envelope, reply < mux   lines, what they say, and who gets them (all pure)
 //! queue < connection             streams, room and waiting
+//! lookout, outline < conversation  what is open between a host and a server that we only overhear
 //! client                         the probe
 //! ```
 
 mod client;
 pub mod connection;
-mod envelope;
+pub(crate) mod conversation;
+pub(crate) mod envelope;
 mod frame;
+pub(crate) mod lookout;
 mod mux;
+mod outline;
 mod queue;
-mod reply;
+pub(crate) mod reply;
 
 pub use client::{Client, Error, Offer};
 pub use connection::{Connection, Hello, Rules};

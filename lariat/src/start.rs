@@ -8,7 +8,7 @@ pub(crate) mod image;
 pub(crate) mod local;
 pub(crate) mod wire;
 
-use crate::books::{Books, Entry, Opening, receipt_draft};
+use crate::books::{Books, Entry, Generation, Opening, Rate, TooMany, receipt_draft};
 use crate::docker::admission::Service;
 use crate::docker::direct::{self, Named};
 use crate::docker::door::Door;
@@ -187,45 +187,80 @@ impl Ground {
         Ok(Ground { plan, mark, machine, books })
     }
 
+    /// Counts this start of a command among others by the same host.
+    pub(crate) fn count(
+        &self,
+        host: Option<Member>,
+        program: &OsStr,
+        args: &[OsString],
+        most: Rate,
+    ) -> Result<Generation, TooMany> {
+        match host {
+            Some(host) => {
+                self.books.count_start(host, program, args, &SessionId::of(self.mark), most)
+            }
+            None => Ok(Generation::UNCOUNTED),
+        }
+    }
+
     /// Writes the session down and starts the server.
-    pub(crate) fn start(
-        self,
-        mut command: Command,
-        around: &Around<'_>,
-    ) -> Result<Running, Failure> {
+    pub(crate) fn start(self, command: Command, around: &Around<'_>) -> Result<Running, Failure> {
+        let opened = self.open(around.host)?;
+        match opened.launch(command, around) {
+            Ok((hold, door)) => Ok(Running { hold, entry: opened.entry, door }),
+            Err(failure) => Err(opened.give_up(failure)),
+        }
+    }
+
+    /// Writes the session down.
+    pub(crate) fn open(self, host: Option<Member>) -> Result<Opened, Failure> {
         let Ground { plan, mark, machine, books } = self;
         let opening = Opening {
-            server: plan.server,
-            within: plan.within,
+            server: plan.server.clone(),
+            within: plan.within.clone(),
             mark,
             machine: &machine,
-            host: around.host,
+            host,
             engine: plan.docker.as_ref().map(|docker| docker.endpoint.clone()),
             podman: plan.podman.as_ref().map(|run| run.podman.clone()),
             receipt: plan.receipt.clone(),
         };
-        let entry = books.note(opening).map_err(|e| Failure::State(plan.state_dir, e))?;
-        if let Some(path) = plan.receipt {
+        let entry = books.note(opening).map_err(|e| Failure::State(plan.state_dir.clone(), e))?;
+        if let Some(path) = &plan.receipt {
             // Proves at the start that the receipt can be written at the end.
             let written = if path.is_dir() {
                 Err(io::ErrorKind::IsADirectory.into())
             } else {
-                std::fs::write(receipt_draft(&path, &entry.page().session), "")
+                std::fs::write(receipt_draft(path, &entry.page().session), "")
             };
             if let Err(e) = written {
                 let nothing = Report::nothing(machine.backend);
                 entry.settle(&Reason::Failed("receipt".into()), nothing);
-                return Err(Failure::Receipt(path, e));
+                return Err(Failure::Receipt(path.clone(), e));
             }
         }
-        let door = match open_door(&entry, plan.docker.as_ref()) {
-            Ok(door) => door,
-            Err(failure) => {
-                let nothing = Report::nothing(machine.backend);
-                entry.settle(&Reason::Failed("docker".into()), nothing);
-                return Err(failure);
-            }
-        };
+        Ok(Opened { plan, mark, machine, entry })
+    }
+}
+
+/// A session that is written down. A server can be started in it, and another after that.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    plan: Plan,
+    mark: Mark,
+    machine: Machine,
+    pub(crate) entry: Entry,
+}
+
+impl Opened {
+    /// Starts the server.
+    pub(crate) fn launch(
+        &self,
+        mut command: Command,
+        around: &Around<'_>,
+    ) -> Result<(Hold, Option<Door>), Failure> {
+        let Opened { plan, mark, machine, entry } = self;
+        let door = open_door(entry, plan.docker.as_ref())?;
         if let Some(run) = &plan.podman {
             command.args = run.labelled(&command.args, &entry.labels());
         }
@@ -237,7 +272,7 @@ impl Ground {
             ladder: plan.ladder,
             backend: machine.backend,
             strict: plan.backend != Choice::Auto,
-            mark,
+            mark: *mark,
             leaf: machine.leaf.as_deref(),
             keep: &keep,
             drain: around.stderr,
@@ -258,8 +293,24 @@ impl Ground {
             }
         };
         match Hold::spawn(command, &options, epilogue) {
-            Ok(hold) => Ok(Running { hold, entry, door }),
-            Err(error) => Err(give_up(&entry, error)),
+            Ok(hold) => Ok((hold, door)),
+            Err(error) => Err(Failure::Start(error)),
+        }
+    }
+
+    /// Nothing runs, as far as anybody knows.
+    pub(crate) fn nothing(&self) -> Report {
+        Report::nothing(self.machine.backend)
+    }
+
+    /// Accounts for a session whose first server could not be started.
+    pub(crate) fn give_up(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Start(error) => give_up(&self.entry, error),
+            other => {
+                self.entry.settle(&Reason::Failed("docker".into()), self.nothing());
+                other
+            }
         }
     }
 }
@@ -275,6 +326,8 @@ fn open_door(entry: &Entry, docker: Option<&Docker>) -> Result<Option<Door>, Fai
         most: docker.most,
         tally: entry.tally(),
     };
+    // The last server's of this session.
+    let _absent = std::fs::remove_file(&noted.socket);
     let opened = Door::open(noted.socket.clone(), service);
     opened.map(Some).map_err(|e| Failure::Docker(noted.socket.clone(), e))
 }

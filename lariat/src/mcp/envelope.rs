@@ -16,7 +16,7 @@ const MOST_ITEMS: usize = 10_000;
 
 /// What a line turned out to be.
 #[derive(Debug)]
-pub(super) enum Line<'a> {
+pub(crate) enum Line<'a> {
     /// A message.
     One(Envelope<'a>),
     /// A batch of what may be messages.
@@ -29,53 +29,53 @@ pub(super) enum Line<'a> {
 
 /// The members of a message. One that is there and `null` is there.
 #[derive(Debug, Deserialize)]
-pub(super) struct Envelope<'a> {
+pub(crate) struct Envelope<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(super) id: Option<&'a RawValue>,
+    pub(crate) id: Option<&'a RawValue>,
     #[serde(default)]
-    pub(super) method: Option<String>,
+    pub(crate) method: Option<String>,
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(super) params: Option<&'a RawValue>,
+    pub(crate) params: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(super) result: Option<&'a RawValue>,
+    pub(crate) result: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(super) error: Option<&'a RawValue>,
+    pub(crate) error: Option<&'a RawValue>,
 }
 
 /// The members of `params` and of `result` that say where a message belongs.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Members<'a> {
+pub(crate) struct Members<'a> {
     #[serde(borrow, default, rename = "_meta", deserialize_with = "present")]
     meta: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "progressToken", deserialize_with = "present")]
-    pub(super) progress_token: Option<&'a RawValue>,
+    pub(crate) progress_token: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "requestId", deserialize_with = "present")]
-    pub(super) request_id: Option<&'a RawValue>,
+    pub(crate) request_id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(super) name: Option<&'a RawValue>,
+    pub(crate) name: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(super) task: Option<&'a RawValue>,
+    pub(crate) task: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(super) tools: Option<&'a RawValue>,
+    pub(crate) tools: Option<&'a RawValue>,
 }
 
 /// The same inside their `_meta`.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Meta<'a> {
+pub(crate) struct Meta<'a> {
     #[serde(borrow, default, rename = "progressToken", deserialize_with = "present")]
-    pub(super) progress_token: Option<&'a RawValue>,
+    pub(crate) progress_token: Option<&'a RawValue>,
     #[serde(
         borrow,
         default,
         rename = "io.modelcontextprotocol/subscriptionId",
         deserialize_with = "present"
     )]
-    pub(super) subscription: Option<&'a RawValue>,
+    pub(crate) subscription: Option<&'a RawValue>,
 }
 
 /// The items of a list: a batch, or tools.
 #[derive(Debug, Default)]
-pub(super) struct Items<'a>(pub(super) Vec<&'a RawValue>);
+pub(crate) struct Items<'a>(pub(crate) Vec<&'a RawValue>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Items<'a>, D::Error> {
@@ -104,7 +104,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
 
 /// What a message is for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// Wants an answer.
     Request,
     /// Wants none.
@@ -116,7 +116,7 @@ pub(super) enum Shape {
 }
 
 /// Takes a line apart.
-pub(super) fn read(line: &[u8]) -> Line<'_> {
+pub(crate) fn read(line: &[u8]) -> Line<'_> {
     // Checked as a whole: what is skipped while parsing would not be.
     let Ok(text) = std::str::from_utf8(line) else { return Line::Noise };
     let parsed = match text.trim_start().as_bytes().first() {
@@ -128,7 +128,7 @@ pub(super) fn read(line: &[u8]) -> Line<'_> {
 }
 
 impl<'a> Envelope<'a> {
-    pub(super) fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         match (&self.method, self.id) {
             (Some(_), Some(id)) if is_token(id) => Shape::Request,
             (Some(_), None) => Shape::Notification,
@@ -140,12 +140,12 @@ impl<'a> Envelope<'a> {
 
 impl<'a> Members<'a> {
     /// Of an object; anything else has no members. `None` if a key occurs twice.
-    pub(super) fn of(object: Option<&'a RawValue>) -> Option<Members<'a>> {
+    pub(crate) fn of(object: Option<&'a RawValue>) -> Option<Members<'a>> {
         members(object)
     }
 
     /// What `_meta` says. `None` if a key occurs twice.
-    pub(super) fn meta(&self) -> Option<Meta<'a>> {
+    pub(crate) fn meta(&self) -> Option<Meta<'a>> {
         members(self.meta)
     }
 }
@@ -159,22 +159,27 @@ fn members<'a, T: Default + Deserialize<'a>>(object: Option<&'a RawValue>) -> Op
 }
 
 /// True for what may be an id or a token: a string or a number.
-pub(super) fn is_token(raw: &RawValue) -> bool {
+pub(crate) fn is_token(raw: &RawValue) -> bool {
     raw.get().starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit())
 }
 
+/// The listen that a notification belongs to, by its id as it is written.
+pub(crate) fn subscription_of<'a>(envelope: &Envelope<'a>) -> Option<&'a str> {
+    Some(Members::of(envelope.params)?.meta()?.subscription?.get())
+}
+
 /// Reads a token that we have made ourselves.
-pub(super) fn own(raw: &RawValue) -> Option<u64> {
+pub(crate) fn own(raw: &RawValue) -> Option<u64> {
     raw.get().parse().ok()
 }
 
 /// Replacements in a line. All else keeps its bytes.
 #[derive(Debug, Default)]
-pub(super) struct Edits(Vec<(Range<usize>, String)>);
+pub(crate) struct Edits(Vec<(Range<usize>, String)>);
 
 impl Edits {
     /// Puts `new` where `old` stands, which is a piece of `line`.
-    pub(super) fn put(&mut self, line: &[u8], old: &RawValue, new: impl Into<String>) {
+    pub(crate) fn put(&mut self, line: &[u8], old: &RawValue, new: impl Into<String>) {
         let start = old.get().as_ptr().addr().wrapping_sub(line.as_ptr().addr());
         let place = start..start.wrapping_add(old.get().len());
         debug_assert_eq!(line.get(place.clone()), Some(old.get().as_bytes()));
@@ -182,7 +187,7 @@ impl Edits {
     }
 
     /// The line as it should be.
-    pub(super) fn apply(mut self, mut line: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn apply(mut self, mut line: Vec<u8>) -> Vec<u8> {
         // From the back, so that what is in front stays where it was found.
         self.0.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
         for (place, new) in self.0 {

@@ -3,19 +3,19 @@
 use serde_json::json;
 use serde_json::value::RawValue;
 
-pub(super) const PARSE_ERROR: i64 = -32700;
-pub(super) const INVALID_REQUEST: i64 = -32600;
-pub(super) const METHOD_NOT_FOUND: i64 = -32601;
-pub(super) const INVALID_PARAMS: i64 = -32602;
-pub(super) const INTERNAL_ERROR: i64 = -32603;
-pub(super) const UNSUPPORTED_VERSION: i64 = -32022;
+pub(crate) const PARSE_ERROR: i64 = -32700;
+pub(crate) const INVALID_REQUEST: i64 = -32600;
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+pub(crate) const INTERNAL_ERROR: i64 = -32603;
+pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// A longer id or token is refused: each is kept for as long as its request lasts.
-pub(super) const LONGEST_TOKEN: usize = 4 << 10;
+pub(crate) const LONGEST_TOKEN: usize = 4 << 10;
 
 /// Why a request is not passed on.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unsent {
+pub(crate) enum Unsent {
     /// Too many are in flight.
     TooBusy,
     /// This tool is not on the list.
@@ -26,7 +26,7 @@ pub(super) enum Unsent {
 
 impl Unsent {
     /// The same for the client that sent it.
-    pub(super) fn answer(&self, id: &RawValue) -> Vec<u8> {
+    pub(crate) fn answer(&self, id: &RawValue) -> Vec<u8> {
         match self {
             Unsent::TooBusy => error(id.get(), INTERNAL_ERROR, "too many requests in flight"),
             Unsent::NotAllowed(tool) => {
@@ -45,12 +45,12 @@ impl Unsent {
 }
 
 /// A result. Both texts are JSON.
-pub(super) fn answer(id: &str, result: &str) -> Vec<u8> {
+pub(crate) fn answer(id: &str, result: &str) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}").into_bytes()
 }
 
 /// An error. The id is JSON, the message is words.
-pub(super) fn error(id: &str, code: i64, message: &str) -> Vec<u8> {
+pub(crate) fn error(id: &str, code: i64, message: &str) -> Vec<u8> {
     let error = json!({ "code": code, "message": message });
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}").into_bytes()
 }

@@ -110,6 +110,11 @@ impl Drain {
         true
     }
 
+    /// Says something of our own, where the server's words go.
+    pub(crate) fn remark(&mut self, words: &str) {
+        self.pass(words.as_bytes());
+    }
+
     /// Takes everything that is there, for the last time: at most what a pipe holds.
     pub(crate) fn take_all(&mut self) {
         let mut buffer = [0u8; 16 << 10];

@@ -4,12 +4,15 @@ use crate::{duration, env, show, size};
 use lariat::contain::{self, Backend, Choice, Ladder, Limits, SpawnStage};
 use lariat::docker::podman::PodmanRun;
 use lariat::id::ServerName;
-use lariat::relay::Run;
+use lariat::relay::{Idle, Mode, Policy, Run};
 use lariat::start::{self, Docker, Failure, Plan};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// A first `npx` downloads the server.
+const INIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a server so that nothing of it outlives the session.
 ///
@@ -28,6 +31,8 @@ pub(crate) struct Args {
     #[arg(long)]
     relay: bool,
     #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
     hold: Holding,
     #[command(flatten)]
     bounds: Bounds,
@@ -40,6 +45,68 @@ pub(crate) struct Args {
     /// The server and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// How patient to be with a server that nobody speaks with, or that does not answer.
+#[derive(clap::Args)]
+struct Patience {
+    /// End a silent server until it is needed again: auto, off, or after a time
+    #[arg(long, value_name = "WHEN", default_value = "off", value_parser = idle)]
+    idle: When,
+    /// The silence that `--idle auto` waits for
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
+    idle_after: Duration,
+    /// Start the server only when it is needed
+    #[arg(long)]
+    lazy: bool,
+    /// Time for the server to answer the host's first message [default: 60s if it is looked at]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    init_timeout: Option<Duration>,
+    /// Time for the server to answer any other message [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    call_timeout: Option<Duration>,
+    /// Time a server may keep a CPU busy while nobody waits for it
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
+    spin_limit: Duration,
+}
+
+/// What `--idle` can be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Auto,
+    Off,
+    After(Duration),
+}
+
+fn idle(text: &str) -> Result<When, String> {
+    match text {
+        "auto" => Ok(When::Auto),
+        "off" => Ok(When::Off),
+        _ => duration::parse(text)
+            .map(When::After)
+            .map_err(|_| "choose auto, off, or a time such as 10m".into()),
+    }
+}
+
+impl Patience {
+    /// Messages are looked at only if something depends on them.
+    fn mode(&self, relay: bool, bounded: bool) -> Mode {
+        let timeouts = self.init_timeout.is_some() || self.call_timeout.is_some();
+        if self.idle == When::Off && !self.lazy && !timeouts && !bounded {
+            return if relay { Mode::Relayed } else { Mode::Direct };
+        }
+        Mode::Watched(Policy {
+            idle: match self.idle {
+                When::Auto => Idle::Auto(self.idle_after),
+                When::Off => Idle::Off,
+                When::After(time) => Idle::After(time),
+            },
+            lazy: self.lazy,
+            init_timeout: Some(self.init_timeout.unwrap_or(INIT_TIMEOUT)),
+            call_timeout: self.call_timeout,
+            spin_limit: Some(self.spin_limit),
+        })
+    }
 }
 
 /// How a server is held; shared with `probe`.
@@ -164,7 +231,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             sweep: true,
             limits: args.bounds.limits(),
         },
-        relayed: args.relay,
+        mode: args.patience.mode(args.relay, args.bounds.limits() != Limits::default()),
         log_dir: args.log_dir.map(env::absolute),
     };
     match lariat::relay::run(run) {

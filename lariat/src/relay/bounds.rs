@@ -1,0 +1,123 @@
+//! Holding a server to its bounds where the kernel does not, and seeing it run wild.
+
+use crate::receipt::Reason;
+use contain::{Ask, Breach, Hold, Limits};
+use std::time::{Duration, Instant};
+
+/// How often to look at a server whose limits the kernel does not keep, or only in part.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The same for processes, which can be many soon.
+const LOOK_AT_PROCESSES: Duration = Duration::from_millis(100);
+
+/// Whoever uses this share of a CPU or more, spins.
+const SPINS: f64 = 0.8;
+
+/// How many looks it takes to say so.
+const LOOKS: u32 = 3;
+
+/// What a server must not do, and when it was last looked at.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    limits: Limits,
+    /// How long it may spin while nobody waits for it.
+    spin: Option<Duration>,
+    /// Since when nobody waits, and what it had used then.
+    alone: Option<(Instant, Duration)>,
+    next: Option<Instant>,
+}
+
+/// Why a server has to go, in words for its host, and how.
+#[derive(Debug)]
+pub(super) struct Beyond {
+    pub(super) reason: Reason,
+    pub(super) words: String,
+    pub(super) ask: Ask,
+}
+
+impl Bounds {
+    pub(super) fn new(limits: Limits, spin: Option<Duration>) -> Bounds {
+        Bounds { limits, spin, alone: None, next: None }
+    }
+
+    /// The server runs: from now on it is looked at, if there is something to look at.
+    pub(super) fn begin(&mut self, hold: &Hold) {
+        self.next = self.pause(hold).map(|pause| Instant::now() + pause);
+    }
+
+    /// True if a share of the CPU was asked for and cannot be kept.
+    pub(super) fn cannot_limit_cpu(&self, hold: &Hold) -> bool {
+        self.limits.cpu.is_some() && !hold.enforced().cpu
+    }
+
+    /// When to look again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.next
+    }
+
+    fn pause(&self, hold: &Hold) -> Option<Duration> {
+        let enforced = hold.enforced();
+        let memory = (self.limits.memory.is_some() && !enforced.memory).then_some(LOOK);
+        let processes = self.limits.processes.map(|_| match enforced.processes {
+            // The kernel refuses more; that it had to is ours to see.
+            true => LOOK,
+            false => LOOK_AT_PROCESSES,
+        });
+        let spin = self.spin.map(|spin| spin / LOOKS);
+        [memory, processes, spin].into_iter().flatten().min()
+    }
+
+    /// Looks, if it is time to.
+    pub(super) fn look(&mut self, hold: &Hold, nobody_waits: bool) -> Option<Beyond> {
+        let now = Instant::now();
+        if self.next.is_none_or(|next| now < next) {
+            return None;
+        }
+        self.next = self.pause(hold).map(|pause| now + pause);
+        let usage = hold.usage();
+        let (enforced, Limits { memory, processes, cpu }) = (hold.enforced(), self.limits);
+        if memory.is_some_and(|most| !enforced.memory && usage.memory > most) {
+            return Some(Beyond::breach(Breach::Memory));
+        }
+        let too_many = processes.is_some_and(|most| usage.tasks > most as usize);
+        let refused = hold.breach() == Some(Breach::Processes);
+        if (too_many && !enforced.processes) || refused {
+            return Some(Beyond::breach(Breach::Processes));
+        }
+        self.alone = match self.alone {
+            Some(alone) if nobody_waits => Some(alone),
+            _ if nobody_waits => Some((now, usage.cpu)),
+            _ => None,
+        };
+        let (Some((since, before)), Some(spin)) = (self.alone, self.spin) else { return None };
+        let alone = now.duration_since(since);
+        if alone < spin {
+            return None;
+        }
+        let share = usage.cpu.saturating_sub(before).as_secs_f64() / alone.as_secs_f64();
+        self.alone = Some((now, usage.cpu));
+        (share >= SPINS * cpu.unwrap_or(1.0).min(1.0)).then(|| Beyond {
+            reason: Reason::Limit("cpu-idle".into()),
+            words: format!(
+                "the server was ended: it ran for {} s with nothing to do",
+                alone.as_secs()
+            ),
+            ask: Ask::Closed,
+        })
+    }
+}
+
+impl Beyond {
+    /// What the kernel saw, or we.
+    pub(super) fn breach(breach: Breach) -> Beyond {
+        let (which, more) = match breach {
+            Breach::Memory => ("memory", "memory than --memory allows"),
+            Breach::Processes => ("pids", "processes than --pids allows"),
+        };
+        Beyond {
+            reason: Reason::Limit(which.into()),
+            words: format!("the server was ended: it wanted more {more}"),
+            ask: Ask::Kill,
+        }
+    }
+}

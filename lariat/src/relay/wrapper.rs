@@ -1,0 +1,578 @@
+//! The loop around one life of a server: from its start until its tree is gone.
+
+use super::bounds::{Beyond, Bounds};
+use super::ends::Ends;
+use super::hibernation::{Act, Over};
+use super::host::Host;
+use super::pump::Flow;
+use super::stderr::Drain;
+use super::watched;
+use super::{Outcome, PASSED_ON, STOP};
+use crate::books::{Entry, Settled};
+use crate::docker::door::Door;
+use crate::receipt::Reason;
+use crate::snapshot::State;
+use crate::start::wire::{Order, Word};
+use crate::start::{self, Failure, Owner};
+use contain::signal::SIGCHLD;
+use contain::{Ask, Event, Exit, Hold, Limits, Report, Signals};
+use rustix::event::{PollFd, PollFlags};
+use std::time::{Duration, Instant};
+
+/// How long a host that does not read may keep a finished server's last words from being dropped.
+const STALL: Duration = Duration::from_secs(1);
+
+/// If the host dies this soon after its end of the pipe closed, the one explains the other.
+const SAME_MOMENT: Duration = Duration::from_millis(100);
+
+/// How often in a row the kernel may fail to poll before the session is ended.
+const BLIND: u32 = 100;
+
+/// What failed if a server did not come back.
+const WAKE: &str = "wake";
+
+/// How often to ask who our parent is where the kernel cannot tell us.
+pub(super) const PARENT_CHECK: Duration = Duration::from_secs(1);
+
+/// Whose descriptor was ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Signals,
+    Tree,
+    Host,
+    Stderr,
+    HostStderr,
+    Stdin,
+    Stdout,
+    Up,
+    Down,
+    Door,
+    Owner,
+}
+
+/// The loop's state.
+pub(super) struct Wrapper<'a> {
+    hold: Hold,
+    signals: &'a Signals,
+    /// Until it has died.
+    host: Option<&'a Host>,
+    drain: Drain,
+    ends: Ends<'a>,
+    entry: &'a Entry,
+    /// Where the server's processes find Docker.
+    door: Option<Door>,
+    /// Why the end began, and when.
+    cause: Option<(Reason, Instant)>,
+    /// Stop signals received so far.
+    had: Vec<i32>,
+    exit: Option<Exit>,
+    bounds: Bounds,
+}
+
+impl<'a> Wrapper<'a> {
+    pub(super) fn new(
+        hold: Hold,
+        door: Option<Door>,
+        signals: &'a Signals,
+        drain: Drain,
+        ends: Ends<'a>,
+        entry: &'a Entry,
+        host: Option<&'a Host>,
+    ) -> Wrapper<'a> {
+        let (cause, had, exit) = (None, Vec::new(), None);
+        let bounds = Bounds::new(Limits::default(), None);
+        Wrapper { hold, signals, host, drain, ends, entry, door, cause, had, exit, bounds }
+    }
+
+    /// The same, with bounds.
+    pub(super) fn within(self, bounds: Bounds) -> Wrapper<'a> {
+        Wrapper { bounds, ..self }
+    }
+
+    /// Serves until the tree is gone. `None` if only this life of the server is over.
+    pub(super) fn serve(mut self) -> Result<Option<Outcome>, Failure> {
+        let mut blind = 0;
+        loop {
+            let ready = self.wait();
+            blind = if ready.is_some() { 0 } else { blind + 1 };
+            if blind == BLIND {
+                // We would not even see the host leave.
+                self.end(Reason::Failed("poll".into()), Ask::Closed);
+            }
+            let ready = ready.unwrap_or_default();
+            // A message that passes through has nothing to do with the tree.
+            let only_bytes = |(who, _): &(Who, PollFlags)| matches!(who, Who::Up | Who::Down);
+            let late = self.hold.deadline().is_some_and(|d| Instant::now() >= d);
+            let tree_is_due = late || ready.is_empty() || !ready.iter().all(only_bytes);
+            let silent = !ready.iter().any(only_bytes);
+            for (who, flags) in ready {
+                self.handle(who, flags);
+            }
+            self.attend(silent);
+            self.keep_within_bounds();
+            self.drain.notice_stall();
+            if self.host.is_some_and(|h| h.pidfd().is_none() && h.has_died()) {
+                self.host_died();
+            }
+            while let Some(event) = tree_is_due.then(|| self.hold.event()).flatten() {
+                match event {
+                    Event::Started => {
+                        start::began(self.entry, &self.hold);
+                        self.tell_started();
+                        contain::give_back_code();
+                        self.bounds.begin(&self.hold);
+                        if self.bounds.cannot_limit_cpu(&self.hold) {
+                            self.drain.remark("lariat: --cpu is not kept here: the kernel has no cpu controller for us\n");
+                        }
+                        if let Ends::Watched(watch) = &mut self.ends {
+                            if !watch.machine.is_waking() {
+                                watched::tell(self.entry, State::Ready, None, &[]);
+                            }
+                            watch.machine.started(Instant::now());
+                            self.attend(false);
+                        }
+                    }
+                    Event::Failed(error) => return self.did_not_start(error),
+                    Event::Exited(exit) => {
+                        self.exit = Some(exit);
+                        if let Ends::Held(_) = &self.ends {
+                            // Its owner says that it is to end, too; but it has.
+                            self.cause(Reason::Exited);
+                        }
+                        self.tell_exited(exit);
+                    }
+                    Event::GuardianDied => {
+                        // A tree without a guardian is gone when we have no children at all.
+                        if let Some(door) = &mut self.door {
+                            door.dismiss();
+                        }
+                        self.cause(Reason::Failed("guardian-died".into()));
+                    }
+                    Event::Ended(report) => {
+                        if let Ends::Held(control) = &self.ends {
+                            control.say(&Word::Emptied);
+                        }
+                        return Ok(if self.only_rests() {
+                            self.rest(report)
+                        } else {
+                            Some(self.finish(report))
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until something happens and says what; `None` if the kernel cannot wait.
+    fn wait(&self) -> Option<Vec<(Who, PollFlags)>> {
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut slots = Vec::with_capacity(8);
+        slots.push((Who::Signals, PollFd::new(self.signals, PollFlags::IN)));
+        match &self.ends {
+            Ends::Relayed { up, down } => {
+                slots.extend(up.interest().map(|fd| (Who::Up, fd)));
+                slots.extend(down.interest().map(|fd| (Who::Down, fd)));
+                slots.extend(down.sink_watch().map(|fd| (Who::Stdout, fd)));
+            }
+            Ends::Watched(watch) => {
+                slots.extend(watch.up_interest().map(|fd| (Who::Up, fd)));
+                slots.extend(watch.down.interest().map(|fd| (Who::Down, fd)));
+                slots.extend(watch.down.sink_watch().map(|fd| (Who::Stdout, fd)));
+            }
+            Ends::Direct { stdin, stdout } => {
+                // Hang-up is reported unasked; asking for data would wake us for every message. A
+                // host may half-close a socket from which it only reads: that is no hang-up.
+                let watch = |fd, flags| PollFd::new(fd, flags);
+                let (half, whole) = (PollFlags::RDHUP, PollFlags::empty());
+                slots.extend(stdin.as_ref().map(|fd| (Who::Stdin, watch(fd, half))));
+                slots.extend(stdout.as_ref().map(|fd| (Who::Stdout, watch(fd, whole))));
+            }
+            Ends::Held(control) => slots.extend(control.interest().map(|fd| (Who::Owner, fd))),
+        }
+        slots.extend(self.hold.event_fd().map(|fd| (Who::Tree, readable(fd))));
+        let knock = self.door.as_ref().and_then(Door::interest);
+        slots.extend(knock.map(|fd| (Who::Door, readable(fd))));
+        let host = self.host;
+        slots.extend(host.and_then(Host::pidfd).map(|fd| (Who::Host, readable(fd))));
+        slots.extend(self.drain.interest().map(|fd| (Who::Stderr, fd)));
+        slots.extend(self.drain.host_interest().map(|fd| (Who::HostStderr, fd)));
+        let (who, mut fds): (Vec<Who>, Vec<PollFd<'_>>) = slots.into_iter().unzip();
+        let unwatched = host.is_some_and(|h| h.pidfd().is_none());
+        let parent_check = unwatched.then(|| Instant::now() + PARENT_CHECK);
+        let knock_again = self.door.as_ref().and_then(Door::deadline);
+        let watch = match &self.ends {
+            Ends::Watched(watch) => watch.deadline(),
+            _ => None,
+        };
+        let bounds = self.bounds.deadline();
+        let deadlines =
+            [self.hold.deadline(), parent_check, self.drain.deadline(), knock_again, watch, bounds];
+        if !contain::wait(&mut fds, deadlines.into_iter().flatten().min()) {
+            return None;
+        }
+        let flags = fds.iter().map(PollFd::revents);
+        Some(who.into_iter().zip(flags).filter(|(_, f)| !f.is_empty()).collect())
+    }
+
+    fn handle(&mut self, who: Who, flags: PollFlags) {
+        let hung_up = flags.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::RDHUP);
+        match (who, &mut self.ends) {
+            (Who::Signals, _) => {
+                while let Some(signal) = self.signals.next() {
+                    self.signalled(signal);
+                }
+            }
+            (Who::Host, _) => self.host_died(),
+            (Who::Door, _) => {
+                if let Some(door) = &mut self.door {
+                    door.answer(&mut self.hold);
+                }
+            }
+            (Who::Stderr, _) => {
+                // More is reported again by the next wait.
+                let _more = self.drain.take();
+            }
+            (Who::HostStderr, _) => self.drain.flush(),
+            (Who::Stdin, Ends::Direct { stdin, .. }) if hung_up => {
+                *stdin = None;
+                self.end(Reason::StdinClosed, Ask::Closed);
+            }
+            (Who::Stdout, Ends::Direct { stdout, .. }) if hung_up => {
+                *stdout = None;
+                self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
+            }
+            (Who::Up, Ends::Relayed { up, .. }) => {
+                up.turn();
+                // A server that does not read any more is the host's business: it sees the pipe
+                // break. A host that does not write any more has ended the session.
+                if matches!(up.flow(), Flow::Draining | Flow::Closed) {
+                    self.end(Reason::StdinClosed, Ask::Closed);
+                }
+            }
+            (Who::Down, Ends::Relayed { down, .. }) => {
+                down.turn();
+                if down.flow() == Flow::Refused {
+                    self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
+                }
+            }
+            (Who::Stdout, Ends::Relayed { down, .. }) if hung_up => {
+                down.refuse();
+                self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
+            }
+            (Who::Up, Ends::Watched(watch)) => watch.turn_up(),
+            (Who::Down, Ends::Watched(watch)) => {
+                watch.turn_down();
+                if watch.down.is_refused() {
+                    self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
+                }
+            }
+            (Who::Stdout, Ends::Watched(_)) if hung_up => {
+                self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
+            }
+            (Who::Owner, Ends::Held(control)) => {
+                let listens = control.hear();
+                let orders: Vec<Order> = std::iter::from_fn(|| control.order()).collect();
+                for order in orders {
+                    match order {
+                        Order::Close => self.end(Reason::Closed, Ask::Closed),
+                    }
+                }
+                if !listens {
+                    self.end(Reason::OwnerGone, Ask::OwnerDied);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells an owner that the command runs.
+    fn tell_started(&self) {
+        if let (Ends::Held(control), Some(leader)) = (&self.ends, self.hold.leader()) {
+            control.say(&Word::Started {
+                pid: leader.pid,
+                guardian: (self.hold.guardian().pid, self.hold.guardian().start),
+                backend: self.hold.backend().name().into(),
+            });
+        }
+    }
+
+    /// Tells an owner how the command ended, and what it said of that.
+    fn tell_exited(&mut self, exit: Exit) {
+        if let Ends::Held(control) = &self.ends {
+            self.drain.take();
+            let how = match exit {
+                Exit::Code(code) => format!("exit code {code}"),
+                Exit::Signal(signal) => contain::signal_name(signal),
+            };
+            control.say(&Word::Exited { how, last_words: self.drain.last_words() });
+        }
+    }
+
+    fn signalled(&mut self, signal: i32) {
+        match signal {
+            stop if STOP.contains(&stop) => {
+                // Whoever says it twice means it.
+                let again = self.had.contains(&signal);
+                self.had.push(signal);
+                self.end(
+                    Reason::Signal(signal),
+                    if again { Ask::Kill } else { Ask::Signal(signal) },
+                );
+            }
+            other if PASSED_ON.contains(&other) => self.hold.forward(other),
+            SIGCHLD => {
+                if let Some(door) = &mut self.door {
+                    door.notice();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn host_died(&mut self) {
+        self.host = None;
+        let same_moment =
+            self.cause.as_ref().is_some_and(|(_, since)| since.elapsed() < SAME_MOMENT);
+        let by_hang_up = self
+            .cause
+            .as_ref()
+            .is_some_and(|(reason, _)| matches!(reason, Reason::StdinClosed | Reason::Failed(_)));
+        if same_moment && by_hang_up {
+            self.cause = None;
+        }
+        // Somebody else may hold the host's end of the pipe; the server is to see it close.
+        match &mut self.ends {
+            Ends::Relayed { up, .. } => up.stop(),
+            Ends::Watched(watch) => {
+                watch.up.drop_source();
+                watch.up.drop_sink();
+            }
+            _ => {}
+        }
+        self.end(Reason::HostDied, Ask::Closed);
+    }
+
+    fn end(&mut self, reason: Reason, ask: Ask) {
+        self.cause(reason);
+        self.hold.ask(ask);
+    }
+
+    /// The first cause is the reason; but sleep is no end of a session.
+    fn cause(&mut self, reason: Reason) {
+        if self.cause.as_ref().is_some_and(|(first, _)| *first == Reason::Idle) {
+            self.cause = None;
+        }
+        self.cause.get_or_insert((reason, Instant::now()));
+    }
+
+    /// Does what the conversation asks for.
+    fn attend(&mut self, silent: bool) {
+        if let Ends::Watched(watch) = &mut self.ends
+            && silent
+        {
+            watch.tick();
+        }
+        loop {
+            let Ends::Watched(watch) = &mut self.ends else { return };
+            let Some(act) = watch.act() else { return };
+            match act {
+                Act::Rest { failed } => {
+                    watch.up.drop_sink();
+                    let failed = failed.then(|| Reason::Failed(WAKE.into()));
+                    self.end(failed.unwrap_or(Reason::Idle), Ask::Closed);
+                }
+                Act::CloseInput => {
+                    watch.close_input();
+                    self.end(Reason::StdinClosed, Ask::Closed);
+                }
+                Act::End(Over::HostClosed) => self.end(Reason::StdinClosed, Ask::Closed),
+                Act::End(Over::InitTimeout) => {
+                    watch.up.drop_sink();
+                    self.end(Reason::InitTimeout, Ask::Closed);
+                }
+                Act::Tell(told) => watched::note(self.entry, &watch.machine, &told),
+                // Said by the watch itself, or only when there is no server.
+                Act::ToServer(_) | Act::ToHost(_) | Act::Start => {}
+            }
+        }
+    }
+
+    /// Ends a server that goes beyond what it may.
+    fn keep_within_bounds(&mut self) {
+        let nobody_waits = match &self.ends {
+            Ends::Watched(watch) => watch.machine.nobody_waits(),
+            _ => false,
+        };
+        if self.cause.is_none()
+            && let Some(beyond) = self.bounds.look(&self.hold, nobody_waits)
+        {
+            self.cut_off(&beyond.words);
+            if let Ends::Watched(watch) = &mut self.ends {
+                watch.up.drop_sink();
+            }
+            self.end(beyond.reason, beyond.ask);
+        }
+    }
+
+    /// Tells whoever waits that there will be no answer.
+    fn cut_off(&mut self, why: &str) {
+        if let Ends::Watched(watch) = &mut self.ends {
+            watch.machine.cut_off(why);
+            self.attend(false);
+        }
+    }
+
+    /// The command could not be started. If there was one before, the session goes on without.
+    fn did_not_start(mut self, error: contain::Error) -> Result<Option<Outcome>, Failure> {
+        match &mut self.ends {
+            Ends::Watched(watch) if watch.machine.is_waking() && self.cause.is_none() => {
+                let failure = Failure::Start(error);
+                watch.part();
+                watch.machine.ended(&failure.in_words("its command"), Instant::now());
+                if let Some(door) = self.door.take() {
+                    door.close();
+                }
+                Ok(None)
+            }
+            _ => Err(start::give_up(self.entry, error)),
+        }
+    }
+
+    /// True if the tree has ended but the session has not.
+    fn only_rests(&self) -> bool {
+        let Ends::Watched(watch) = &self.ends else { return false };
+        let by_us = match &self.cause {
+            None => watch.machine.is_waking(),
+            Some((Reason::Idle, _)) => true,
+            Some((Reason::Failed(what), _)) => what == WAKE,
+            Some(_) => false,
+        };
+        by_us && !self.host.is_some_and(Host::has_died)
+    }
+
+    /// The tree has ended, and the conversation goes on.
+    fn rest(mut self, report: Report) -> Option<Outcome> {
+        self.drain.take_all();
+        self.drain.flush();
+        let how = match report.exit.or(self.exit) {
+            Some(Exit::Code(code)) => format!("it exited with code {code}"),
+            Some(Exit::Signal(signal)) => {
+                format!("it was ended by {}", contain::signal_name(signal))
+            }
+            None => "it ended".into(),
+        };
+        let reason = self.cause.take().map_or(Reason::Exited, |(reason, _)| reason);
+        if let Some(door) = self.door.take() {
+            door.close();
+        }
+        self.entry.account(&reason, report);
+        self.hold.done();
+        if let Ends::Watched(watch) = &mut self.ends {
+            watch.part();
+            watch.machine.ended(&how, Instant::now());
+        }
+        None
+    }
+
+    /// The tree has ended: last words, receipt, books.
+    fn finish(mut self, report: Report) -> Outcome {
+        if let (None, Some(breach)) = (&self.cause, report.breach) {
+            // The kernel was quicker.
+            let beyond = Beyond::breach(breach);
+            self.cut_off(&beyond.words);
+            self.cause(beyond.reason);
+        }
+        self.last_words();
+        // A host that was killed with the pipe still full may be seen only now.
+        let host_gone = self.host.is_some_and(Host::has_died);
+        let reason = match self.cause.take() {
+            Some((Reason::StdinClosed, _)) if host_gone => Reason::HostDied,
+            Some((reason, _)) => reason,
+            // The server may have heeded the hang-up before we were told of it.
+            None if self.stdin_is_closed() => Reason::StdinClosed,
+            None => Reason::Exited,
+        };
+        let exit = report.exit.or(self.exit);
+        if let Some(door) = self.door.take() {
+            door.close();
+        }
+        let Settled { receipt, unwritten } = self.entry.settle(&reason, report);
+        if let Ends::Held(control) = &self.ends {
+            control.tell(&receipt);
+        }
+        self.hold.done();
+        Outcome { exit, receipt, unwritten }
+    }
+
+    fn stdin_is_closed(&self) -> bool {
+        let Ends::Direct { stdin: Some(stdin), .. } = &self.ends else {
+            return false;
+        };
+        let mut fds = [PollFd::new(stdin, PollFlags::RDHUP)];
+        contain::wait(&mut fds, Some(Instant::now()));
+        !fds[0].revents().is_empty()
+    }
+
+    /// Passes on what the server wrote before it left, as long as the host takes it.
+    ///
+    /// A bare server would wait in its last write to stdout until the host reads. So do we, unless
+    /// the host has ended the session itself. A host that does not read stderr is never waited for
+    /// long.
+    fn last_words(&mut self) {
+        let left_alone = self.cause.is_none();
+        let mut deadline = Instant::now() + STALL;
+        match &mut self.ends {
+            Ends::Relayed { up, .. } => up.stop(),
+            Ends::Watched(watch) => watch.up.drop_source(),
+            _ => {}
+        }
+        loop {
+            // The tree is empty: what can be read now is all there will be.
+            self.drain.take_all();
+            self.drain.flush();
+            match &mut self.ends {
+                Ends::Relayed { down, .. } => down.exhaust(),
+                Ends::Watched(watch) => watch.exhaust_down(),
+                _ => {}
+            }
+            let mut fds: Vec<PollFd<'_>> = self.drain.host_interest().into_iter().collect();
+            let mut patient = false;
+            match &self.ends {
+                Ends::Relayed { down, .. } => {
+                    fds.extend(down.interest().filter(|_| down.is_pending()));
+                    patient = left_alone && down.is_pending();
+                }
+                Ends::Watched(watch) => {
+                    fds.extend(watch.down.interest().filter(|_| watch.down.is_pending()));
+                    patient = left_alone && watch.down.is_pending();
+                }
+                _ => {}
+            }
+            let waiting = fds.len();
+            if waiting == 0 {
+                return;
+            }
+            let host = self.host.and_then(Host::pidfd);
+            fds.push(PollFd::new(self.signals, PollFlags::IN));
+            fds.extend(host.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            // Where the kernel does not tell us of the host's death, patience has an end.
+            let limit = (!patient || host.is_none()).then_some(deadline);
+            contain::wait(&mut fds, limit);
+            let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let moves = fds[..waiting].iter().any(ready);
+            let called_off = fds.get(waiting + 1).is_some_and(ready)
+                || (ready(&fds[waiting]) && self.had_stop_signal());
+            if moves {
+                // A slow reader is not a stalled one.
+                deadline = Instant::now() + STALL;
+            } else if called_off || limit.is_some_and(|d| Instant::now() >= d) {
+                return;
+            }
+        }
+    }
+
+    /// True if one of the signals that have come means stop.
+    fn had_stop_signal(&self) -> bool {
+        std::iter::from_fn(|| self.signals.next()).any(|s| STOP.contains(&s))
+    }
+}
