@@ -139,7 +139,7 @@ pub(crate) struct Bounds {
     #[arg(long, value_name = "SIZE", value_parser = size::memory)]
     memory: Option<u64>,
     /// Most processes and threads at once
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pids: Option<u32>,
     /// Most CPUs' worth of time, such as 1.5
     #[arg(long, value_name = "CPUS", value_parser = size::cpus)]
