@@ -42,11 +42,13 @@ const KEPT: Duration = Duration::from_secs(5 * 60);
 /// The same for one whose host cannot be looked at from here.
 const KEPT_UNSEEN: Duration = Duration::from_secs(24 * 3600);
 
-/// One start in so many looks for files of dead hosts, and at so many of the first so many. However
-/// many there are, a start costs the same.
-const CLEAN_EVERY: u64 = 8;
-const LOOKS: usize = 16;
-const NAMES: usize = 512;
+/// Whoever makes a file looks for those of dead hosts on one shelf, at so many of the first so many.
+/// However many there are, a start costs the same.
+const LOOKS: usize = 8;
+const NAMES: usize = 64;
+
+/// The files lie on so many shelves, so that a short look at one of them is enough.
+const SHELVES: u64 = 256;
 
 /// How many starts are too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,11 +188,12 @@ impl Books {
         session: &SessionId,
         most: Rate,
     ) -> Result<Generation, TooMany> {
-        let (here, dir) = (Place::here(), self.dir.join("starts"));
-        let path = dir.join(name(host, &here, program, args));
+        let here = Place::here();
+        let path = self.starts().join(name(host, &here, program, args));
         let Ok(file) = lock(&path) else { return Ok(Generation::UNCOUNTED) };
         let (now, per) = (uptime_ms(), most.per.as_millis() as u64);
         let before = Record::read(&file).filter(|r| r.host == (host.pid, host.start));
+        let is_new = before.is_none();
         let mut starts_ms = before.map(|record| record.starts_ms).unwrap_or_default();
         starts_ms.retain(|start| *start <= now && now - start < per);
         let many = starts_ms.len();
@@ -208,11 +211,19 @@ impl Books {
             return Ok(Generation::UNCOUNTED);
         }
         drop(file);
-        let chance = hash(|hasher| session.hash(hasher));
-        if chance.is_multiple_of(CLEAN_EVERY) {
-            clean(&dir, &record.place, chance as usize);
+        if is_new {
+            let chance = hash(|hasher| session.hash(hasher));
+            clean(&self.shelf(chance % SHELVES), &record.place, (chance / SHELVES) as usize);
         }
         Ok(Generation { counted: Some((path, session.clone())) })
+    }
+
+    fn starts(&self) -> PathBuf {
+        self.dir.join("starts")
+    }
+
+    fn shelf(&self, number: u64) -> PathBuf {
+        self.starts().join(format!("{number:02x}"))
     }
 }
 
@@ -242,7 +253,7 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The name of the file, from which nobody can tell the command.
+/// The shelf and the name of the file, from which nobody can tell the command.
 fn name(host: Member, here: &Place, program: &OsStr, args: &[OsString]) -> String {
     let half = |which: u8| {
         hash(|hasher| {
@@ -250,7 +261,8 @@ fn name(host: Member, here: &Place, program: &OsStr, args: &[OsString]) -> Strin
             (program, args).hash(hasher);
         })
     };
-    format!("{:016x}{:016x}", half(0), half(1))
+    let (first, second) = (half(0), half(1));
+    format!("{:02x}/{first:016x}{second:016x}", first % SHELVES)
 }
 
 /// The same every time in every process, unlike the hashes of a map.
