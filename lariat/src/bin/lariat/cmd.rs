@@ -4,6 +4,7 @@ mod connect;
 mod daemon;
 pub(crate) mod demo;
 mod probe;
+mod ps;
 mod run;
 mod session;
 mod trial;
@@ -31,6 +32,7 @@ enum Verb {
     Demo(demo::Args),
     Run(run::Args),
     Probe(probe::Args),
+    Ps(ps::Args),
     /// Sessions of servers for scripts: open, close, list, call
     #[command(subcommand)]
     Session(session::Verb),
@@ -59,6 +61,7 @@ pub(crate) fn main() -> ExitCode {
         // They do it themselves.
         Verb::Run(_) | Verb::Probe(_) => {}
         Verb::Demo(_) | Verb::Trial(_) => finish_crashed(None),
+        Verb::Ps(args) => finish_crashed(args.state_dir()),
         Verb::Session(verb) => finish_crashed(verb.state_dir()),
         Verb::Connect(args) => finish_crashed(args.state_dir()),
         Verb::Daemon(args) => finish_crashed(args.state_dir()),
@@ -67,6 +70,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Run(args) => run::run(args),
         Verb::Probe(args) => probe::run(args),
+        Verb::Ps(args) => ps::run(&args),
         Verb::Session(verb) => session::run(verb),
         Verb::Connect(args) => connect::run(args),
         Verb::Daemon(args) => daemon::run(args),
