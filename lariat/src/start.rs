@@ -49,6 +49,8 @@ pub struct Plan {
     pub sweep: bool,
     /// What it may use, as far as the kernel can be told.
     pub limits: Limits,
+    /// How often its host may start it.
+    pub max_starts: Rate,
 }
 
 /// How a server may use containers.
@@ -104,6 +106,8 @@ pub enum Failure {
     Streams(io::Error),
     /// The server could not be started.
     Start(contain::Error),
+    /// Its host has started it too often.
+    Storm(TooMany),
 }
 
 impl Failure {
@@ -127,6 +131,7 @@ impl Failure {
                 (_, Some(cause)) => format!("cannot {e}: {cause}"),
                 (_, None) => format!("cannot {e}"),
             },
+            Failure::Storm(storm) => format!("{storm}; {}", storm.advice()),
         }
     }
 }
@@ -177,30 +182,31 @@ pub(crate) struct Running {
 impl Ground {
     /// Opens the books, finishes what crashed sessions left, and chooses a backend.
     pub(crate) fn prepare(plan: Plan) -> Result<Ground, Failure> {
+        Ground::prepare_for(None, plan).map(|(ground, _)| ground)
+    }
+
+    /// The same for a command of this host, unless it has started that too often. Says first of all
+    /// if it has: a host gone wild is not to cost much.
+    pub(crate) fn prepare_for(
+        starter: Option<(Member, &OsStr, &[OsString])>,
+        plan: Plan,
+    ) -> Result<(Ground, Generation), Failure> {
         let books =
             Books::open(&plan.state_dir).map_err(|e| Failure::State(plan.state_dir.clone(), e))?;
+        let mark = Mark::random().map_err(Failure::Streams)?;
+        let generation = match starter {
+            Some((host, program, args)) => {
+                let session = SessionId::of(mark);
+                let counted = books.count_start(host, program, args, &session, plan.max_starts);
+                counted.map_err(Failure::Storm)?
+            }
+            None => Generation::UNCOUNTED,
+        };
         if plan.sweep {
             books.sweep();
         }
-        let mark = Mark::random().map_err(Failure::Streams)?;
         let machine = contain::probe(plan.backend, mark).map_err(Failure::Start)?;
-        Ok(Ground { plan, mark, machine, books })
-    }
-
-    /// Counts this start of a command among others by the same host.
-    pub(crate) fn count(
-        &self,
-        host: Option<Member>,
-        program: &OsStr,
-        args: &[OsString],
-        most: Rate,
-    ) -> Result<Generation, TooMany> {
-        match host {
-            Some(host) => {
-                self.books.count_start(host, program, args, &SessionId::of(self.mark), most)
-            }
-            None => Ok(Generation::UNCOUNTED),
-        }
+        Ok((Ground { plan, mark, machine, books }, generation))
     }
 
     /// Writes the session down and starts the server.

@@ -3,6 +3,7 @@
 use super::run::{Holding, explain, no_home};
 use crate::{duration, env, show};
 use lariat::contain::Limits;
+use lariat::books::Rate;
 use lariat::id::ServerName;
 use lariat::probe::{Found, Process};
 use lariat::start::Plan;
@@ -53,6 +54,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         state_dir,
         sweep: true,
         limits: Limits::default(),
+        max_starts: Rate::OFF,
     };
     let shown = program.to_string_lossy().into_owned();
     show::progress(&format!("starting {} …", plan.server));

@@ -1,6 +1,7 @@
 //! `lariat run`: what hosts start in place of a server.
 
 use crate::{duration, env, show, size};
+use lariat::books::Rate;
 use lariat::contain::{self, Backend, Choice, Ladder, Limits, SpawnStage};
 use lariat::docker::podman::PodmanRun;
 use lariat::id::ServerName;
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     /// Where the server's stderr log goes [default: logs in the state directory]
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
+    /// How often one host may start this server: 30/min, 5/s, 100/h or off
+    #[arg(long, value_name = "RATE", default_value = "30/min")]
+    max_starts: Rate,
     /// The server and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -230,6 +234,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             state_dir,
             sweep: true,
             limits: args.bounds.limits(),
+            max_starts: args.max_starts,
         },
         mode: args.patience.mode(args.relay, args.bounds.limits() != Limits::default()),
         log_dir: args.log_dir.map(env::absolute),
@@ -286,6 +291,7 @@ pub(crate) fn explain(program: &str, failure: &Failure) -> ExitCode {
         Failure::Streams(e) => {
             show::failure("cannot set up the server's streams", Some(e), "nothing was started");
         }
+        Failure::Storm(storm) => show::failure(&storm.to_string(), None, &storm.advice()),
         Failure::Start(e) => {
             let cause = std::error::Error::source(e);
             match e.exit_code() {
