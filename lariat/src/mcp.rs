@@ -28,6 +28,7 @@ pub(crate) mod reply;
 
 pub use client::{Client, Error, Offer};
 pub use connection::{Connection, Hello, Rules};
+pub(crate) use reply::refusal;
 
 /// The newest revision of each era that we speak.
 const LEGACY: &str = "2025-11-25";

@@ -1,5 +1,6 @@
 //! What we answer ourselves, to a client or to the server. Pure.
 
+use super::envelope::{self, Line, Shape};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -9,6 +10,9 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 pub(crate) const INTERNAL_ERROR: i64 = -32603;
 pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+
+/// Ours: the server is not there.
+const NO_SERVER: i64 = -32000;
 
 /// A longer id or token is refused: each is kept for as long as its request lasts.
 pub(crate) const LONGEST_TOKEN: usize = 4 << 10;
@@ -41,6 +45,17 @@ impl Unsent {
                 error(id.get(), INVALID_PARAMS, message)
             }
         }
+    }
+}
+
+/// What a client gets whose request reached no server. `None` if the line is no request.
+pub(crate) fn refusal(line: &[u8], why: &str) -> Option<Vec<u8>> {
+    match envelope::read(line) {
+        Line::One(envelope) if envelope.shape() == Shape::Request => {
+            let id = envelope.id.filter(|id| id.get().len() <= LONGEST_TOKEN)?;
+            Some(error(id.get(), NO_SERVER, why))
+        }
+        _ => None,
     }
 }
 
