@@ -13,11 +13,13 @@ mod bounds;
 mod clues;
 mod duct;
 mod ends;
+mod evidence;
 mod hibernation;
 mod host;
 mod outlet;
 mod policy;
 mod pump;
+mod refusal;
 mod stderr;
 mod watch;
 mod watched;
@@ -44,6 +46,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use stderr::Drain;
+use watched::Served;
 use wrapper::Wrapper;
 
 /// A server's log is rotated at this size.
@@ -114,11 +117,19 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     let signals = block_signals()?;
     contain::close_leaked();
     let host = Host::find();
-    if let Mode::Watched(policy) = run.mode {
-        return watched::serve(run, policy, &host, &signals);
-    }
     let server = run.plan.server.clone();
-    let ground = Ground::prepare(run.plan)?;
+    let starter = host.member().map(|host| (host, run.program.as_os_str(), &run.args[..]));
+    let prepared = Ground::prepare_for(starter, run.plan);
+    if let Err(Failure::Storm(storm)) = &prepared {
+        refusal::refuse(&format!("{storm}; {}", storm.advice()));
+    }
+    let (ground, generation) = prepared?;
+    if let Mode::Watched(policy) = run.mode {
+        let log_dir = run.log_dir.unwrap_or_else(|| ground.books.logs());
+        let (program, args) = (run.program, run.args);
+        let served = Served { program, args, log_dir, host: &host, signals: &signals };
+        return served.serve(ground, generation, policy);
+    }
     let log = open_log(&run.log_dir.unwrap_or_else(|| ground.books.logs()), &server)?;
     let streams =
         Streams::open(matches!(run.mode, Mode::Relayed)).map_err(|e| Failure::Streams(e.into()))?;

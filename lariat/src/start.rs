@@ -304,6 +304,11 @@ impl Opened {
         }
     }
 
+    /// What the server may use.
+    pub(crate) fn limits(&self) -> Limits {
+        self.plan.limits
+    }
+
     /// Nothing runs, as far as anybody knows.
     pub(crate) fn nothing(&self) -> Report {
         Report::nothing(self.machine.backend)

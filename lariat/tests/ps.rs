@@ -46,7 +46,7 @@ fn a_living_session_is_listed_with_what_it_costs() {
     assert_eq!(keys, BTreeSet::from(FIELDS));
     assert_eq!((&one["server"], &one["state"]), (&json!("sh"), &json!("ready")));
     assert_eq!((&one["within"], &one["evidence"]), (&Value::Null, &json!([])));
-    assert_eq!(one["wrapper"], session.0.id());
+    assert_eq!(one["wrapper"], session.child.id());
     assert_eq!(one["host"]["pid"], std::process::id());
     let own = fs::read_to_string("/proc/self/comm").unwrap();
     assert_eq!(one["host"]["name"], own.trim_end());
@@ -118,7 +118,10 @@ fn listed(place: &Place) -> Value {
 }
 
 /// A wrapped server that has said its first line. It ends when this is dropped.
-struct Session(Child, BufReader<ChildStdout>);
+struct Session {
+    child: Child,
+    _stdout: BufReader<ChildStdout>,
+}
 
 impl Session {
     fn start(place: &Place, server: &[&str]) -> Session {
@@ -129,7 +132,7 @@ impl Session {
         // Kept: a host that does not read any more has ended the session.
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let session = Session(child, stdout);
+        let session = Session { child, _stdout: stdout };
         assert_eq!(line, "up\n");
         session
     }
@@ -137,10 +140,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        if !until(PATIENCE, || self.0.try_wait().unwrap().is_some()) {
-            self.0.kill().unwrap();
+        drop(self.child.stdin.take());
+        if !until(PATIENCE, || self.child.try_wait().unwrap().is_some()) {
+            self.child.kill().unwrap();
         }
-        self.0.wait().unwrap();
+        self.child.wait().unwrap();
     }
 }

@@ -10,13 +10,13 @@ use super::policy::Policy;
 use super::stderr::Drain;
 use super::watch::Watch;
 use super::wrapper::Wrapper;
-use super::{Outcome, Run, STOP, open_log};
-use crate::books::{Entry, Generation, Rate, Settled};
+use super::{Outcome, STOP, open_log};
+use crate::books::{Entry, Generation, Settled};
 use crate::moment;
 use crate::receipt::Reason;
 use crate::snapshot::{Evidence, State, Status};
 use crate::start::{Around, Failure, Ground, Opened};
-use contain::{Command, Exit, Limits, Signals};
+use contain::{Command, Exit, Signals};
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::json;
@@ -26,98 +26,96 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-/// What stays the same in every life of the server.
+/// What is served, in every life of the server.
+pub(super) struct Served<'a> {
+    pub(super) program: OsString,
+    pub(super) args: Vec<OsString>,
+    pub(super) log_dir: PathBuf,
+    pub(super) host: &'a Host,
+    pub(super) signals: &'a Signals,
+}
+
+/// The same, and the session that it is served in.
 struct Constant<'a> {
-    program: OsString,
-    args: Vec<OsString>,
-    log_dir: PathBuf,
-    host: &'a Host,
-    signals: &'a Signals,
+    served: Served<'a>,
     opened: Opened,
-    limits: Limits,
     spin_limit: Option<Duration>,
 }
 
-/// Serves a host until its session ends, with a server or without.
-pub(super) fn serve(
-    run: Run,
-    policy: Policy,
-    host: &Host,
-    signals: &Signals,
-) -> Result<Outcome, Failure> {
-    let limits = run.plan.limits;
-    let ground = Ground::prepare(run.plan)?;
-    let generation = ground
-        .count(host.member(), &run.program, &run.args, Rate::OFF)
-        .unwrap_or(Generation::UNCOUNTED);
-    let log_dir = run.log_dir.unwrap_or_else(|| ground.books.logs());
-    let opened = ground.open(host.member())?;
-    let (program, args) = (run.program, run.args);
-    let spin_limit = policy.spin_limit;
-    let constant = Constant { program, args, log_dir, host, signals, opened, limits, spin_limit };
-    tell(&constant.opened.entry, State::Starting, None, &[]);
-    let mut watch = Watch::open(policy, None, Clues { generation })
-        .map_err(|e| constant.give_up(Failure::Streams(e.into())))?;
-    let mut first = true;
-    loop {
-        if watch.machine.is_asleep()
-            && let Some(end) = sleep(&constant, &mut watch)
-        {
-            return Ok(constant.over(&end));
-        }
-        match constant.live(&mut watch) {
-            Ok(Some(outcome)) => return Ok(outcome),
-            Ok(None) => {}
-            Err(failure) if first => return Err(failure),
-            Err(failure) => {
-                let program = constant.program.to_string_lossy();
-                watch.part();
-                watch.machine.ended(&failure.in_words(&program), Instant::now());
-            }
-        }
-        first = false;
+impl Served<'_> {
+    /// Serves a host until its session ends, with a server or without.
+    pub(super) fn serve(
+        self,
+        ground: Ground,
+        generation: Generation,
+        policy: Policy,
+    ) -> Result<Outcome, Failure> {
+        let opened = ground.open(self.host.member())?;
+        let clues = Clues::find(generation, self.host);
+        let constant = Constant { served: self, opened, spin_limit: policy.spin_limit };
+        tell(&constant.opened.entry, State::Starting, None, &[]);
+        let watch = Watch::open(policy, None, clues);
+        let watch = watch.map_err(|e| constant.opened.give_up(Failure::Streams(e.into())))?;
+        constant.serve(watch)
     }
 }
 
 impl Constant<'_> {
+    fn serve(&self, mut watch: Watch) -> Result<Outcome, Failure> {
+        let mut first = true;
+        loop {
+            if watch.machine.is_asleep()
+                && let Some(end) = self.sleep(&mut watch)
+            {
+                return Ok(self.over(&end));
+            }
+            match self.live(&mut watch) {
+                Ok(Some(outcome)) => return Ok(outcome),
+                Ok(None) => {}
+                Err(failure) if first => return Err(failure),
+                Err(failure) => {
+                    let program = self.served.program.to_string_lossy();
+                    watch.part();
+                    watch.machine.ended(&failure.in_words(&program), Instant::now());
+                }
+            }
+            first = false;
+        }
+    }
+
     /// One life of the server. `None` if it is asleep afterwards.
     fn live(&self, watch: &mut Watch) -> Result<Option<Outcome>, Failure> {
         let waking = watch.machine.is_waking();
         let streams = |e: rustix::io::Errno| Failure::Streams(e.into());
-        let give_up = |failure| if waking { failure } else { self.give_up(failure) };
-        let log = open_log(&self.log_dir, &self.opened.entry.page().server).map_err(give_up)?;
+        let give_up = |failure| if waking { failure } else { self.opened.give_up(failure) };
+        let Served { program, args, log_dir, host, signals } = &self.served;
+        let log = open_log(log_dir, &self.opened.entry.page().server).map_err(give_up)?;
         let (stderr, server_stderr) =
             pipe_with(PipeFlags::CLOEXEC).map_err(streams).map_err(give_up)?;
         set_nonblocking(&stderr).map_err(streams).map_err(give_up)?;
         let drain = Drain::new(stderr, Outlet::new(io::stderr().as_fd()).ok(), Some(log));
         let ends = watch.join().map_err(streams).map_err(give_up)?;
         let command = Command {
-            program: self.program.clone(),
-            args: self.args.clone(),
+            program: program.clone(),
+            args: args.clone(),
             env: Vec::new(),
             stdin: ends.stdin,
             stdout: ends.stdout,
             stderr: server_stderr,
         };
         let around = Around {
-            signals: self.signals,
-            host: self.host.member(),
-            host_gone: self.host.pidfd(),
+            signals,
+            host: host.member(),
+            host_gone: host.pidfd(),
             stderr: drain.source(),
             owner: None,
         };
         self.opened.entry.begin();
         let (hold, door) = self.opened.launch(command, &around).map_err(give_up)?;
-        let (entry, host) = (&self.opened.entry, Some(self.host));
-        let bounds = Bounds::new(self.limits, self.spin_limit);
-        let ends = Ends::Watched(watch);
-        let wrapper = Wrapper::new(hold, door, self.signals, drain, ends, entry, host);
+        let bounds = Bounds::new(self.opened.limits(), self.spin_limit);
+        let (entry, ends) = (&self.opened.entry, Ends::Watched(watch));
+        let wrapper = Wrapper::new(hold, door, signals, drain, ends, entry, Some(host));
         wrapper.within(bounds).serve()
-    }
-
-    /// Accounts for a session that never had a server.
-    fn give_up(&self, failure: Failure) -> Failure {
-        self.opened.give_up(failure)
     }
 
     /// The session has ended while there was no server.
@@ -131,57 +129,57 @@ impl Constant<'_> {
         };
         Outcome { exit: Some(exit), receipt, unwritten }
     }
-}
 
-/// Waits until the server is needed (`None`), or the session ends.
-fn sleep(constant: &Constant<'_>, watch: &mut Watch) -> Option<Reason> {
-    let (host, signals) = (constant.host, constant.signals);
-    loop {
-        while let Some(act) = watch.act() {
-            match act {
-                Act::Start => return None,
-                Act::End(Over::HostClosed) => {
-                    return Some(if host.has_died() {
-                        Reason::HostDied
-                    } else {
-                        Reason::StdinClosed
-                    });
+    /// Waits until the server is needed (`None`), or the session ends.
+    fn sleep(&self, watch: &mut Watch) -> Option<Reason> {
+        let (host, signals) = (self.served.host, self.served.signals);
+        loop {
+            while let Some(act) = watch.act() {
+                match act {
+                    Act::Start => return None,
+                    Act::End(Over::HostClosed) => {
+                        return Some(if host.has_died() {
+                            Reason::HostDied
+                        } else {
+                            Reason::StdinClosed
+                        });
+                    }
+                    Act::Tell(told) => note(&self.opened.entry, &watch.machine, &told),
+                    _ => {}
                 }
-                Act::Tell(told) => note(&constant.opened.entry, &watch.machine, &told),
-                _ => {}
             }
-        }
-        let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
-        fds.extend(host.pidfd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let host_at = host.pidfd().map(|_| 1);
-        let up_at = watch.up_interest().map(|fd| (fds.len(), fds.push(fd)).0);
-        let out_at = watch.down.interest().or(watch.down.sink_watch());
-        let out_at = out_at.map(|fd| (fds.len(), fds.push(fd)).0);
-        let parent_check =
-            host.pidfd().is_none().then(|| Instant::now() + super::wrapper::PARENT_CHECK);
-        contain::wait(&mut fds, [watch.deadline(), parent_check].into_iter().flatten().min());
-        let flags = |at: Option<usize>| at.map_or(PollFlags::empty(), |at| fds[at].revents());
-        let (host_ready, up, out) = (flags(host_at), flags(up_at), flags(out_at));
-        if !host_ready.is_empty() || host.has_died() {
-            return Some(Reason::HostDied);
-        }
-        while let Some(signal) = signals.next() {
-            if STOP.contains(&signal) {
-                return Some(Reason::Signal(signal));
+            let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+            fds.extend(host.pidfd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            let host_at = host.pidfd().map(|_| 1);
+            let up_at = watch.up_interest().map(|fd| (fds.len(), fds.push(fd)).0);
+            let out_at = watch.down.interest().or(watch.down.sink_watch());
+            let out_at = out_at.map(|fd| (fds.len(), fds.push(fd)).0);
+            let parent_check =
+                host.pidfd().is_none().then(|| Instant::now() + super::wrapper::PARENT_CHECK);
+            contain::wait(&mut fds, [watch.deadline(), parent_check].into_iter().flatten().min());
+            let flags = |at: Option<usize>| at.map_or(PollFlags::empty(), |at| fds[at].revents());
+            let (host_ready, up, out) = (flags(host_at), flags(up_at), flags(out_at));
+            if !host_ready.is_empty() || host.has_died() {
+                return Some(Reason::HostDied);
             }
-        }
-        if out.intersects(PollFlags::OUT) {
-            watch.down.flush();
-        } else if out.intersects(PollFlags::HUP | PollFlags::ERR) {
-            return Some(Reason::Failed("stdout-closed".into()));
-        }
-        if watch.down.is_refused() {
-            return Some(Reason::Failed("stdout-closed".into()));
-        }
-        if up.is_empty() {
-            watch.tick();
-        } else {
-            watch.turn_up();
+            while let Some(signal) = signals.next() {
+                if STOP.contains(&signal) {
+                    return Some(Reason::Signal(signal));
+                }
+            }
+            if out.intersects(PollFlags::OUT) {
+                watch.down.flush();
+            } else if out.intersects(PollFlags::HUP | PollFlags::ERR) {
+                return Some(Reason::Failed("stdout-closed".into()));
+            }
+            if watch.down.is_refused() {
+                return Some(Reason::Failed("stdout-closed".into()));
+            }
+            if up.is_empty() {
+                watch.tick();
+            } else {
+                watch.turn_up();
+            }
         }
     }
 }

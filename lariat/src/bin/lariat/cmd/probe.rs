@@ -2,8 +2,8 @@
 
 use super::run::{Holding, explain, no_home};
 use crate::{duration, env, show};
-use lariat::contain::Limits;
 use lariat::books::Rate;
+use lariat::contain::Limits;
 use lariat::id::ServerName;
 use lariat::probe::{Found, Process};
 use lariat::start::Plan;
