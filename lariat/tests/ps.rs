@@ -120,6 +120,7 @@ fn listed(place: &Place) -> Value {
 /// A wrapped server that has said its first line. It ends when this is dropped.
 struct Session {
     child: Child,
+    /// Kept: a host that does not read any more has ended the session.
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -129,7 +130,6 @@ impl Session {
         run.args(["--grace", "100ms", "--"]).args(server);
         let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        // Kept: a host that does not read any more has ended the session.
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
         let session = Session { child, _stdout: stdout };

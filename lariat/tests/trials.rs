@@ -64,8 +64,9 @@ fn columns() -> Vec<Column> {
                 wrap.push("--".into());
                 let mut subject = Subject::wrapped(&lariat, wrap);
                 subject.guardian = true;
-                subject.sweep =
-                    Some([lariat.clone().into(), "run".into(), "--".into(), "true".into()].into());
+                // One host may run every cell, each with a sweep.
+                let sweep = ["run", "--max-starts", "off", "--", "true"].map(OsString::from);
+                subject.sweep = Some([lariat.clone().into()].into_iter().chain(sweep).collect());
                 subject.user = (user == "user" && root).then_some(ORDINARY);
                 subject.patience = PATIENCE;
                 // The streams a host gives differ too: alternate, so that both are everywhere.

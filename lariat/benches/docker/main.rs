@@ -89,7 +89,8 @@ fn options(words: impl Iterator<Item = String>) -> Result<Options, String> {
 fn client(engine: &Engine, held: bool, words: &[&str]) -> Command {
     let mut command = Command::new(if held { LARIAT } else { words[0] });
     if held {
-        command.args(["run", "--state-dir"]).arg(engine.path("state")).arg("--").arg(words[0]);
+        command.args(["run", "--max-starts", "off", "--state-dir"]);
+        command.arg(engine.path("state")).arg("--").arg(words[0]);
     }
     command.args(&words[1..]);
     engine.client(&command)

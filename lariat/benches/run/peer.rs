@@ -74,7 +74,7 @@ impl Workshop {
     pub(crate) fn lariat_run(&self, options: &[&str]) -> Vec<String> {
         let state = self.room.join("state").display().to_string();
         let mut words = vec![self.lariat.as_str(), "run", "--state-dir", &state];
-        words.extend(["--backend", &self.backend]);
+        words.extend(["--backend", &self.backend, "--max-starts", "off"]);
         words.extend(options);
         words.push("--");
         words.into_iter().map(str::to_owned).collect()

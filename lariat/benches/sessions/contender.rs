@@ -176,7 +176,7 @@ async fn ended(mut ends: JoinSet<io::Result<f64>>) -> io::Result<Vec<f64>> {
 /// The server behind `lariat run`.
 fn run(room: &Room) -> Vec<String> {
     let state = room.dir.join("run").display().to_string();
-    let words = [&room.lariat, "run", "--state-dir", &state, "--"];
+    let words = [&room.lariat, "run", "--state-dir", &state, "--max-starts", "off", "--"];
     words.into_iter().chain(room.server()).map(str::to_owned).collect()
 }
 

@@ -86,7 +86,9 @@ fn subject(args: &Args, program: PathBuf) -> Subject {
             let wrap = std::iter::once(own.clone()).chain(ladder.map(OsString::from));
             let mut subject = Subject::wrapped(&program, wrap);
             subject.guardian = true;
-            subject.sweep = Some([own, "run".into(), "--".into(), "true".into()].into());
+            // We are one host, and sweep as often as there are trials.
+            let sweep = ["run", "--max-starts", "off", "--", "true"].map(OsString::from);
+            subject.sweep = Some([own].into_iter().chain(sweep).collect());
             subject
         }
     };
