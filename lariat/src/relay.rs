@@ -10,6 +10,7 @@
 //! Nothing that must happen depends on this process living: the guardian ends the tree if it dies.
 
 mod bounds;
+mod cache;
 mod clues;
 mod duct;
 mod ends;
@@ -25,6 +26,7 @@ mod watch;
 mod watched;
 mod wrapper;
 
+pub use cache::Key;
 pub use policy::{Idle, Policy};
 
 use crate::id::ServerName;
@@ -75,7 +77,7 @@ pub struct Run {
 }
 
 /// How a server's streams reach the host.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Mode {
     /// They are the host's own.
     Direct,

@@ -24,7 +24,7 @@ use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How a server is to be held.
 #[derive(Debug, Clone)]
@@ -302,6 +302,11 @@ impl Opened {
             Ok(hold) => Ok((hold, door)),
             Err(error) => Err(Failure::Start(error)),
         }
+    }
+
+    /// Where the books are.
+    pub(crate) fn state_dir(&self) -> &Path {
+        &self.plan.state_dir
     }
 
     /// What the server may use.

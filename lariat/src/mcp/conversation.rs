@@ -348,7 +348,7 @@ impl Conversation {
         }
         match what {
             What::Initialize if succeeded => {
-                self.known.initialize = message.result.map(|result| Answer::new(line, result));
+                self.known.meet(message.result.map(|result| Answer::new(line, result)));
             }
             What::Initialize => self.initialize = None,
             What::List(list) if succeeded => {

@@ -442,6 +442,7 @@ impl Hibernation {
             let what = if other.is_empty() { "instructions".into() } else { other.join(", ") };
             self.acts.push_back(Act::Tell(Told::Differs(what)));
         }
+        self.talk.known_mut().meet_again(new);
     }
 
     /// The new server knows who it speaks with: tells it the rest, and what has waited.

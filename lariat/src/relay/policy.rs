@@ -1,15 +1,16 @@
 //! When a server may sleep: what was asked for, and what speaks for it.
 
+use super::cache::Key;
 use crate::snapshot::Evidence;
 use std::time::Duration;
 
 /// How patient to be with a silent or a hanging server.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Policy {
     /// When a server that nobody speaks with is put to sleep.
     pub idle: Idle,
-    /// True to start it only when it is needed.
-    pub lazy: bool,
+    /// To start it only when it is needed, if it is known what it says of itself.
+    pub lazy: Option<Key>,
     /// How long it may take to introduce itself.
     pub init_timeout: Option<Duration>,
     /// How long it may take for any other answer.

@@ -2,6 +2,7 @@
 //!
 //! Outlives the server, which may be ended and started anew while the host's ends stay open.
 
+use super::cache::Cache;
 use super::clues::Clues;
 use super::duct::Duct;
 use super::ends::set_nonblocking;
@@ -9,7 +10,6 @@ use super::hibernation::{Act, Hibernation};
 use super::outlet::Outlet;
 use super::policy::Policy;
 use super::pump::Sink;
-use crate::mcp::conversation::Known;
 use rustix::event::PollFd;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -27,6 +27,7 @@ pub(super) struct Watch {
     pub(super) up: Duct,
     pub(super) down: Duct,
     clues: Clues,
+    cache: Option<Cache>,
     /// The server's input is to be closed when it has taken everything.
     closing: bool,
 }
@@ -39,18 +40,19 @@ pub(super) struct ServerEnds {
 }
 
 impl Watch {
-    /// Takes the host's streams. With `known`, the server is not started before it is needed.
-    pub(super) fn open(policy: Policy, known: Option<Known>, clues: Clues) -> Result<Watch, Errno> {
+    /// Takes the host's streams. If what the server says of itself is known, it is not started before
+    /// it is needed.
+    pub(super) fn open(policy: Policy, clues: Clues, cache: Option<Cache>) -> Result<Watch, Errno> {
         let now = Instant::now();
         let stdin = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?;
         let stdout = Outlet::new(io::stdout().as_fd())?;
-        let machine = match known {
+        let machine = match cache.as_ref().and_then(Cache::read) {
             Some(known) => Hibernation::asleep(policy, known, now),
             None => Hibernation::awake(policy, now),
         };
         let up = Duct::new(Some(stdin), None, machine.host_is_heard());
         let down = Duct::new(None, Some(Sink::Host(stdout)), machine.server_is_heard());
-        Ok(Watch { machine, up, down, clues, closing: false })
+        Ok(Watch { machine, up, down, clues, cache, closing: false })
     }
 
     /// Makes the streams of another server.
@@ -116,6 +118,9 @@ impl Watch {
     pub(super) fn turn_down(&mut self) {
         let machine = &mut self.machine;
         self.down.turn(&mut |sight| machine.hear_server(sight, Instant::now()));
+        if let Some(cache) = &mut self.cache {
+            cache.update(self.machine.talk().known());
+        }
     }
 
     /// Passes on what a server said that is gone.

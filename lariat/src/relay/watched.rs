@@ -1,6 +1,7 @@
 //! A server that may sleep: one life after another, and the time between.
 
 use super::bounds::Bounds;
+use super::cache::Cache;
 use super::clues::Clues;
 use super::ends::{Ends, set_nonblocking};
 use super::hibernation::{Act, Hibernation, Over, Told};
@@ -53,33 +54,37 @@ impl Served<'_> {
         let opened = ground.open(self.host.member())?;
         let clues = Clues::find(generation, self.host);
         let constant = Constant { served: self, opened, spin_limit: policy.spin_limit };
-        tell(&constant.opened.entry, State::Starting, None, &[]);
-        let watch = Watch::open(policy, None, clues);
+        let cache = policy.lazy.as_ref().map(|key| Cache::open(constant.opened.state_dir(), key));
+        let watch = Watch::open(policy, clues, cache);
         let watch = watch.map_err(|e| constant.opened.give_up(Failure::Streams(e.into())))?;
+        let (state, silent) = match watch.machine.is_asleep() {
+            true => (State::Asleep, Some(SystemTime::now())),
+            false => (State::Starting, None),
+        };
+        tell(&constant.opened.entry, state, silent, &[]);
         constant.serve(watch)
     }
 }
 
 impl Constant<'_> {
     fn serve(&self, mut watch: Watch) -> Result<Outcome, Failure> {
-        let mut first = true;
         loop {
             if watch.machine.is_asleep()
                 && let Some(end) = self.sleep(&mut watch)
             {
                 return Ok(self.over(&end));
             }
+            let waking = watch.machine.is_waking();
             match self.live(&mut watch) {
                 Ok(Some(outcome)) => return Ok(outcome),
                 Ok(None) => {}
-                Err(failure) if first => return Err(failure),
+                Err(failure) if !waking => return Err(failure),
                 Err(failure) => {
                     let program = self.served.program.to_string_lossy();
                     watch.part();
                     watch.machine.ended(&failure.in_words(&program), Instant::now());
                 }
             }
-            first = false;
         }
     }
 

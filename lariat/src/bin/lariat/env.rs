@@ -14,6 +14,11 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// The names of all variables: a server that is told others may say other things of itself.
+pub(crate) fn names() -> Vec<OsString> {
+    std::env::vars_os().map(|(name, _)| name).collect()
+}
+
 /// `HOME`: where the state directory is, unless told otherwise. Without it, the home directory of
 /// the user as `/etc/passwd` has it.
 pub(crate) fn home() -> Option<PathBuf> {

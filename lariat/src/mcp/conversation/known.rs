@@ -2,6 +2,7 @@
 
 use super::details::Details;
 use crate::mcp::envelope::{Edits, Line, read};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -99,6 +100,19 @@ pub(crate) struct Known {
     /// The answer holds for who asks with these: version and capabilities, as they were written.
     asked_with: Option<(String, String)>,
     lists: [Option<Answer>; 4],
+    /// What a server said that was started since. The host still knows the first.
+    newest: Option<Answer>,
+    /// How often something was learned.
+    learned: u32,
+}
+
+/// The same in a file: lines as they were said.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    protocol_version: String,
+    capabilities: String,
+    initialize: String,
+    lists: [Option<String>; 4],
 }
 
 impl Known {
@@ -119,6 +133,46 @@ impl Known {
 
     pub(crate) fn learn(&mut self, list: List, answer: Answer) {
         self.lists[list as usize] = Some(answer);
+        self.learned += 1;
+    }
+
+    /// What the server says that the host speaks with from now on.
+    pub(super) fn meet(&mut self, answer: Option<Answer>) {
+        self.initialize = answer;
+        self.learned += 1;
+    }
+
+    /// What another server says of itself, of which the host is not told.
+    pub(crate) fn meet_again(&mut self, answer: Answer) {
+        self.newest = Some(answer);
+        self.learned += 1;
+    }
+
+    /// Grows whenever something is learned.
+    pub(crate) fn learned(&self) -> u32 {
+        self.learned
+    }
+
+    /// To be read by another who starts the same server.
+    pub(crate) fn to_json(&self) -> Option<Vec<u8>> {
+        let text = |answer: &Answer| String::from_utf8(answer.line.clone()?).ok();
+        let (protocol_version, capabilities) = self.asked_with.clone()?;
+        let initialize = text(self.newest.as_ref().or(self.initialize.as_ref())?)?;
+        let lists = self.lists.each_ref().map(|list| list.as_ref().and_then(text));
+        let written = Written { protocol_version, capabilities, initialize, lists };
+        serde_json::to_vec(&written).ok()
+    }
+
+    /// What another has written.
+    pub(crate) fn from_json(text: &[u8]) -> Option<Known> {
+        let written: Written = serde_json::from_slice(text).ok()?;
+        let answer = |line: &String| Answer::of(line.as_bytes());
+        Some(Known {
+            initialize: Some(answer(&written.initialize)?),
+            asked_with: Some((written.protocol_version, written.capabilities)),
+            lists: written.lists.map(|list| list.as_ref().and_then(answer)),
+            ..Known::default()
+        })
     }
 
     /// What the server says to have changed is not known any more.

@@ -5,7 +5,7 @@ use lariat::books::Rate;
 use lariat::contain::{self, Backend, Choice, Ladder, Limits, SpawnStage};
 use lariat::docker::podman::PodmanRun;
 use lariat::id::ServerName;
-use lariat::relay::{Idle, Mode, Policy, Run};
+use lariat::relay::{Idle, Key, Mode, Policy, Run};
 use lariat::start::{self, Docker, Failure, Plan};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -94,7 +94,8 @@ fn idle(text: &str) -> Result<When, String> {
 
 impl Patience {
     /// Messages are looked at only if something depends on them.
-    fn mode(&self, relay: bool, bounded: bool) -> Mode {
+    fn mode(&self, relay: bool, bounded: bool, program: &OsStr, args: &[OsString]) -> Mode {
+        let lazy = self.lazy.then(|| Key::new(program, args, env::names(), env::path().as_deref()));
         let timeouts = self.init_timeout.is_some() || self.call_timeout.is_some();
         if self.idle == When::Off && !self.lazy && !timeouts && !bounded {
             return if relay { Mode::Relayed } else { Mode::Direct };
@@ -105,7 +106,7 @@ impl Patience {
                 When::Off => Idle::Off,
                 When::After(time) => Idle::After(time),
             },
-            lazy: self.lazy,
+            lazy,
             init_timeout: Some(self.init_timeout.unwrap_or(INIT_TIMEOUT)),
             call_timeout: self.call_timeout,
             spin_limit: Some(self.spin_limit),
@@ -220,6 +221,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let (docker, podman) = args.hold.containers(&program, &mut rest);
     let shown = program.to_string_lossy().into_owned();
     let receipt = args.receipt.map(env::absolute);
+    let bounded = args.bounds.limits() != Limits::default();
+    let mode = args.patience.mode(args.relay, bounded, &program, &rest);
     let run = Run {
         program,
         args: rest,
@@ -236,7 +239,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             limits: args.bounds.limits(),
             max_starts: args.max_starts,
         },
-        mode: args.patience.mode(args.relay, args.bounds.limits() != Limits::default()),
+        mode,
         log_dir: args.log_dir.map(env::absolute),
     };
     match lariat::relay::run(run) {
