@@ -133,6 +133,11 @@ impl Conversation {
         }
     }
 
+    /// Lets go of tasks whose time is over.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.tasks.retain(|_, until| until.is_none_or(|until| now < until));
+    }
+
     /// When a task that keeps it from being interrupted is over by itself.
     pub(crate) fn frees_at(&self) -> Option<Instant> {
         self.tasks.values().flatten().min().copied()

@@ -271,9 +271,10 @@ impl Hibernation {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Awake => {
-                let idle = self.policy.idle.after().and_then(|after| match self.open() {
+                let idle = self.policy.idle.after().filter(|_| !self.host_closed);
+                let idle = idle.and_then(|after| match self.open() {
                     Open::Work => self.talk.frees_at(),
-                    _ => Some(self.talk.spoke().max(self.looked) + after),
+                    _ => Some(self.silent_since() + after),
                 });
                 let greeting = self.talk.greeting().map(|(_, since)| since);
                 let greeting = greeting.zip(self.policy.init_timeout).map(|(s, t)| s + t);
@@ -292,6 +293,7 @@ impl Hibernation {
     pub(crate) fn tick(&mut self, now: Instant, look: impl FnOnce() -> Signs) {
         match self.phase {
             Phase::Awake => {
+                self.talk.expire(now);
                 self.time_out(now);
                 self.rest_if_idle(now, look);
             }
@@ -317,19 +319,22 @@ impl Hibernation {
     }
 
     fn open(&self) -> Open {
-        // Nothing in here depends on the moment but tasks, for which there is a deadline.
+        // Nothing in there depends on the moment but tasks, which are let go when their time is over.
         self.talk.open(self.talk.spoke())
+    }
+
+    /// Since when neither side has said anything, nor been asked anything by us. Who does not answer
+    /// us is not waited for for ever.
+    fn silent_since(&self) -> Instant {
+        let ours = !self.own.is_empty() || !self.begun_again.is_empty();
+        let asked = ours.then(|| self.own_since + OWN_PATIENCE);
+        self.talk.spoke().max(self.looked).max(asked.unwrap_or(self.looked))
     }
 
     fn rest_if_idle(&mut self, now: Instant, look: impl FnOnce() -> Signs) {
         let Some(after) = self.policy.idle.after() else { return };
-        if now >= self.own_since + OWN_PATIENCE {
-            self.own.clear();
-            self.begun_again.clear();
-        }
-        let due = now >= self.talk.spoke().max(self.looked) + after;
-        let open = self.talk.open(now);
-        if !due || open == Open::Work || !self.server_is_heard() || self.host_closed {
+        let open = self.open();
+        if now < self.silent_since() + after || open == Open::Work || self.host_closed {
             return;
         }
         self.looked = now;
@@ -337,6 +342,9 @@ impl Hibernation {
         signs.stateless = self.talk.era() == Some(Era::Modern);
         signs.asked = matches!(self.policy.idle, Idle::After(_));
         if signs.suffice(open == Open::Watches) {
+            self.own.clear();
+            self.begun_again.clear();
+            self.too_late.clear();
             (self.phase, self.signs) = (Phase::Leaving, signs);
             self.acts.push_back(Act::Tell(Told::Slept(signs)));
             self.acts.push_back(Act::Rest { failed: false });

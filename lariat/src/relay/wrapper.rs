@@ -104,11 +104,10 @@ impl<'a> Wrapper<'a> {
             let only_bytes = |(who, _): &(Who, PollFlags)| matches!(who, Who::Up | Who::Down);
             let late = self.hold.deadline().is_some_and(|d| Instant::now() >= d);
             let tree_is_due = late || ready.is_empty() || !ready.iter().all(only_bytes);
-            let silent = !ready.iter().any(only_bytes);
             for (who, flags) in ready {
                 self.handle(who, flags);
             }
-            self.attend(silent);
+            self.attend();
             self.keep_within_bounds();
             self.drain.notice_stall();
             if self.host.is_some_and(|h| h.pidfd().is_none() && h.has_died()) {
@@ -129,7 +128,7 @@ impl<'a> Wrapper<'a> {
                                 watched::tell(self.entry, State::Ready, None, &[]);
                             }
                             watch.machine.started(Instant::now());
-                            self.attend(false);
+                            self.attend();
                         }
                     }
                     Event::Failed(error) => return self.did_not_start(error),
@@ -366,10 +365,8 @@ impl<'a> Wrapper<'a> {
     }
 
     /// Does what the conversation asks for.
-    fn attend(&mut self, silent: bool) {
-        if let Ends::Watched(watch) = &mut self.ends
-            && silent
-        {
+    fn attend(&mut self) {
+        if let Ends::Watched(watch) = &mut self.ends {
             watch.tick();
         }
         loop {
@@ -418,7 +415,7 @@ impl<'a> Wrapper<'a> {
     fn cut_off(&mut self, why: &str) {
         if let Ends::Watched(watch) = &mut self.ends {
             watch.machine.cut_off(why);
-            self.attend(false);
+            self.attend();
         }
     }
 
