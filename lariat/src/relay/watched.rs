@@ -138,6 +138,7 @@ impl Constant<'_> {
     /// Waits until the server is needed (`None`), or the session ends.
     fn sleep(&self, watch: &mut Watch) -> Option<Reason> {
         let (host, signals) = (self.served.host, self.served.signals);
+        let mut settled = false;
         loop {
             while let Some(act) = watch.act() {
                 match act {
@@ -152,6 +153,10 @@ impl Constant<'_> {
                     Act::Tell(told) => note(&self.opened.entry, &watch.machine, &told),
                     _ => {}
                 }
+            }
+            if !std::mem::replace(&mut settled, true) {
+                // Nothing more happens for long: what was needed to get here is not.
+                contain::give_back_code();
             }
             let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
             fds.extend(host.pidfd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// A first `npx` downloads the server.
 const INIT_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Longer than any server needs to think of something by itself.
+const SPIN_LIMIT: Duration = Duration::from_secs(30);
+
 /// Runs a server so that nothing of it outlives the session.
 ///
 /// Standard input and output are the server's own. The exit code is the server's; 128+n if a
@@ -69,9 +72,9 @@ struct Patience {
     /// Time for the server to answer any other message [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     call_timeout: Option<Duration>,
-    /// Time a server may keep a CPU busy while nobody waits for it
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
-    spin_limit: Duration,
+    /// Time it may keep a CPU busy while nobody waits for it [default: 30s if it is looked at]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    spin_limit: Option<Duration>,
 }
 
 /// What `--idle` can be.
@@ -96,8 +99,9 @@ impl Patience {
     /// Messages are looked at only if something depends on them.
     fn mode(&self, relay: bool, bounded: bool, program: &OsStr, args: &[OsString]) -> Mode {
         let lazy = self.lazy.then(|| Key::new(program, args, env::names(), env::path().as_deref()));
-        let timeouts = self.init_timeout.is_some() || self.call_timeout.is_some();
-        if self.idle == When::Off && !self.lazy && !timeouts && !bounded {
+        let timeouts = [self.init_timeout, self.call_timeout, self.spin_limit];
+        let timed = timeouts.iter().any(Option::is_some);
+        if self.idle == When::Off && !self.lazy && !timed && !bounded {
             return if relay { Mode::Relayed } else { Mode::Direct };
         }
         Mode::Watched(Policy {
@@ -109,7 +113,7 @@ impl Patience {
             lazy,
             init_timeout: Some(self.init_timeout.unwrap_or(INIT_TIMEOUT)),
             call_timeout: self.call_timeout,
-            spin_limit: Some(self.spin_limit),
+            spin_limit: Some(self.spin_limit.unwrap_or(SPIN_LIMIT)),
         })
     }
 }
