@@ -14,10 +14,13 @@ use details::{Details, Task, created_task, elicitations_in, is_accepted, is_mode
 pub(crate) use known::{Answer, Known, List};
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Who has more open than this has lost track itself.
 const MOST: usize = 10_000;
+
+/// A server that asks for roots this soon after the handshake does so whenever it begins.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The two ways to speak MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +83,10 @@ pub(crate) struct Conversation {
     tasks: BTreeMap<String, Option<Instant>>,
     elicitations: BTreeSet<String>,
     known: Known,
+    /// Somebody has said something.
+    begun: bool,
+    /// When the host finished the handshake.
+    greeted: Option<Instant>,
     lost_track: bool,
     /// When anybody last said something that is not a ping.
     spoke: Instant,
@@ -99,6 +106,8 @@ impl Conversation {
             tasks: BTreeMap::new(),
             elicitations: BTreeSet::new(),
             known: Known::default(),
+            begun: false,
+            greeted: None,
             lost_track: false,
             spoke: now,
         }
@@ -116,8 +125,8 @@ impl Conversation {
     /// What keeps it from being interrupted now.
     pub(crate) fn open(&self, now: Instant) -> Open {
         let settled = match self.era {
-            None => false,
-            Some(Era::Legacy) => self.initialized.is_some() && self.known.initialize.is_some(),
+            None => !self.begun,
+            Some(Era::Legacy) => self.known.initialize.is_some(),
             Some(Era::Modern) => true,
         };
         let listens = |asked: &Asked| matches!(asked.what, What::Listen(_));
@@ -179,6 +188,7 @@ impl Conversation {
         now: Instant,
         each: impl Fn(&mut Conversation, &[u8], Message<'_>),
     ) {
+        self.begun = true;
         match sight {
             Sight::Line(line) => match read(line) {
                 Line::One(envelope) => each(self, line, Message::of(&envelope)),
@@ -235,7 +245,7 @@ impl Conversation {
                     self.asked.insert(id.into(), Asked { what, since: now }).is_some();
             }
             (Shape::Notification, _, Some("notifications/initialized")) => {
-                self.spoke = now;
+                (self.spoke, self.greeted) = (now, Some(now));
                 self.initialized = Some(line.to_vec());
             }
             (Shape::Notification, _, Some("notifications/cancelled")) => {
@@ -299,6 +309,10 @@ impl Conversation {
             (Shape::Request, Some(id), Some(method)) => {
                 if method != "ping" {
                     self.spoke = now;
+                }
+                let at_once = |greeted| now.saturating_duration_since(greeted) < AT_ONCE;
+                if method == "roots/list" && self.greeted.is_some_and(at_once) {
+                    self.known.asks_roots = true;
                 }
                 let Some(details) = Details::of(message.params) else {
                     self.lost_track = true;
@@ -452,6 +466,18 @@ impl Conversation {
         let answer = self.known.list(list)?.with_id(id)?;
         self.spoke = now;
         Some(answer)
+    }
+
+    /// True for an answer to something that the server has asked.
+    pub(crate) fn is_answer(&self, line: &[u8]) -> bool {
+        let Line::One(envelope) = read(line) else { return false };
+        let asked = |id: &RawValue| self.wanted.contains_key(id.get());
+        envelope.shape() == Shape::Response && envelope.id.is_some_and(asked)
+    }
+
+    /// True if the server waits for an answer of the host's.
+    pub(crate) fn server_waits(&self) -> bool {
+        !self.wanted.is_empty()
     }
 
     /// True for what a host says that a server which is not there need not hear: it would have

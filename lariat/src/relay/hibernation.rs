@@ -11,11 +11,14 @@
 //!
 //! Awake, lines have gone through before they are shown here. In any other phase they stop here.
 
+mod act;
+
 use super::policy::{Idle, Policy, Signs};
 use crate::mcp::conversation::{Answer, Conversation, Era, Known, List, Open};
 use crate::mcp::envelope::{Edits, Line, Shape, read};
 use crate::mcp::lookout::Sight;
 use crate::mcp::reply;
+pub(crate) use act::{Act, Over, Told};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -30,52 +33,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Who does not answer what we ask ourselves for this long is not waited for.
 const OWN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is to be done.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Act {
-    /// Start the server.
-    Start,
-    /// End the server; the host is not to notice. Or it has failed to come back.
-    Rest { failed: bool },
-    /// End the session.
-    End(Over),
-    /// Say this to the server.
-    ToServer(Vec<u8>),
-    /// Say this to the host.
-    ToHost(Vec<u8>),
-    /// Everything was said that the host will ever say.
-    CloseInput,
-    /// Write this down.
-    Tell(Told),
-}
-
-/// Why a session ends that we end ourselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Over {
-    /// The host has closed its end.
-    HostClosed,
-    /// The server did not introduce itself in time.
-    InitTimeout,
-}
-
-/// What is worth writing down.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// It begins to leave, and why it may.
-    Slept(Signs),
-    /// It was looked for signs, and what there are is not enough.
-    Stayed(Signs),
-    /// It is gone, and why it might.
-    Asleep(Signs),
-    /// It is being started.
-    Waking,
-    /// It is back, after this long.
-    Woke(Duration),
-    /// It did not come back.
-    WakeFailed(String),
-    /// It is not quite what it was before.
-    Differs(String),
-}
+/// How long a server that asks for roots when it begins is waited for, and how long it may take to
+/// do something with them.
+const SETTLES: Duration = Duration::from_secs(1);
+const DIGESTED: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -84,6 +45,8 @@ enum Phase {
     Asleep,
     /// Since when.
     Waking(Instant),
+    /// It is back, and asks for what it needs to know; until when that is waited for.
+    Settling(Instant),
 }
 
 /// What the answer to a request of our own is for.
@@ -173,7 +136,7 @@ impl Hibernation {
 
     /// True while a server that was ended before is on its way back.
     pub(crate) fn is_waking(&self) -> bool {
-        matches!(self.phase, Phase::Waking(_))
+        matches!(self.phase, Phase::Waking(_) | Phase::Settling(_))
     }
 
     /// How much the host has said that nobody has heard.
@@ -198,6 +161,15 @@ impl Hibernation {
             return;
         }
         let Sight::Line(line) = sight else { return };
+        if let Phase::Settling(until) = self.phase
+            && self.talk.is_answer(line)
+        {
+            self.talk.host_said(sight, now);
+            self.acts.push_back(Act::ToServer(line.to_vec()));
+            let soon = if self.talk.server_waits() { until } else { now + DIGESTED };
+            self.phase = Phase::Settling(until.min(soon));
+            return;
+        }
         let undisturbed = self.queue.is_empty() && !self.is_waking();
         if undisturbed && let Some(answer) = self.talk.answer(line, now) {
             self.acts.push_back(Act::ToHost(answer));
@@ -224,7 +196,7 @@ impl Hibernation {
                 self.talk.server_said(sight, now);
                 true
             }
-            Phase::Awake => {
+            Phase::Awake | Phase::Settling(_) => {
                 let ours = matches!(sight, Sight::Line(line) if self.is_for_us(line));
                 if !ours {
                     self.talk.server_said(sight, now);
@@ -284,6 +256,7 @@ impl Hibernation {
                 [idle, greeting, oldest].into_iter().flatten().min()
             }
             Phase::Waking(since) => self.policy.init_timeout.map(|timeout| since + timeout),
+            Phase::Settling(until) => Some(until),
             Phase::Asleep if !self.queue.is_empty() => self.not_before,
             Phase::Leaving | Phase::Asleep => None,
         }
@@ -304,8 +277,9 @@ impl Hibernation {
                     self.acts.push_back(Act::Rest { failed: true });
                 }
             }
+            Phase::Settling(until) if now >= until => self.deliver(now),
             Phase::Asleep => self.start_if_due(now),
-            Phase::Leaving => {}
+            Phase::Leaving | Phase::Settling(_) => {}
         }
     }
 
@@ -456,7 +430,7 @@ impl Hibernation {
     /// The new server knows who it speaks with: tells it the rest, and what has waited.
     fn go_on(&mut self, now: Instant) {
         let Phase::Waking(since) = self.phase else { return };
-        (self.phase, self.failures, self.not_before) = (Phase::Awake, 0, None);
+        (self.failures, self.not_before) = (0, None);
         (self.own_since, self.looked) = (now, now);
         let legacy = self.talk.era() == Some(Era::Legacy);
         if let (Some((_, _, initialized)), true) = (self.talk.handshake(), legacy)
@@ -472,6 +446,19 @@ impl Hibernation {
             self.begun_again.insert(id.to_owned());
             self.acts.push_back(Act::ToServer(line.to_vec()));
         }
+        let after = now.saturating_duration_since(since);
+        self.acts.push_back(Act::Tell(Told::Woke(after)));
+        if legacy && self.talk.known().asks_roots {
+            self.phase = Phase::Settling(now + SETTLES);
+        } else {
+            self.deliver(now);
+        }
+    }
+
+    /// Says what has waited.
+    fn deliver(&mut self, now: Instant) {
+        self.phase = Phase::Awake;
+        let legacy = self.talk.era() == Some(Era::Legacy);
         let changed: Vec<String> = self.talk.subscribed().map(str::to_owned).collect();
         while let Some(line) = self.queue.pop_front() {
             self.talk.host_said(&Sight::Line(&line), now);
@@ -491,7 +478,6 @@ impl Hibernation {
         for uri in changed {
             self.notify("notifications/resources/updated", json!({ "uri": uri }));
         }
-        self.acts.push_back(Act::Tell(Told::Woke(now.saturating_duration_since(since))));
         if self.host_closed {
             self.acts.push_back(Act::CloseInput);
         }

@@ -100,6 +100,8 @@ pub(crate) struct Known {
     /// The answer holds for who asks with these: version and capabilities, as they were written.
     asked_with: Option<(String, String)>,
     lists: [Option<Answer>; 4],
+    /// It asks for the host's roots when it begins, and can do little before it knows them.
+    pub(crate) asks_roots: bool,
     /// What a server said that was started since. The host still knows the first.
     newest: Option<Answer>,
     /// How often something was learned.
@@ -113,6 +115,7 @@ struct Written {
     capabilities: String,
     initialize: String,
     lists: [Option<String>; 4],
+    asks_roots: bool,
 }
 
 impl Known {
@@ -159,7 +162,8 @@ impl Known {
         let (protocol_version, capabilities) = self.asked_with.clone()?;
         let initialize = text(self.newest.as_ref().or(self.initialize.as_ref())?)?;
         let lists = self.lists.each_ref().map(|list| list.as_ref().and_then(text));
-        let written = Written { protocol_version, capabilities, initialize, lists };
+        let asks_roots = self.asks_roots;
+        let written = Written { protocol_version, capabilities, initialize, lists, asks_roots };
         serde_json::to_vec(&written).ok()
     }
 
@@ -171,6 +175,7 @@ impl Known {
             initialize: Some(answer(&written.initialize)?),
             asked_with: Some((written.protocol_version, written.capabilities)),
             lists: written.lists.map(|list| list.as_ref().and_then(answer)),
+            asks_roots: written.asks_roots,
             ..Known::default()
         })
     }
