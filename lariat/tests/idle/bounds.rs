@@ -1,0 +1,112 @@
+//! Bounds: a tree that eats, spins, breeds or never greets is ended with a reason, and the host
+//! gets an error that it can show.
+
+use crate::host::{Host, request};
+use crate::kit::{PATIENCE, PROMISE, Place, trial};
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+use trials::until;
+
+pub(crate) fn tests() -> Vec<Trial> {
+    vec![
+        trial("bounds::a_hung_handshake", a_hung_handshake),
+        trial("bounds::a_hung_call", a_hung_call),
+        trial("bounds::memory", || greedy("eat", &["--memory", "128m"], "limit:memory")),
+        trial("bounds::memory_by_watching", || {
+            greedy("eat", &["--memory", "128m", "--backend", "descent"], "limit:memory");
+        }),
+        trial("bounds::processes", || greedy("breed", &["--pids", "50"], "limit:pids")),
+        trial("bounds::processes_by_watching", || {
+            greedy("breed", &["--pids", "50", "--backend", "descent"], "limit:pids");
+        }),
+        trial("bounds::a_spin_with_nothing_in_flight", a_spin),
+        trial("bounds::a_spin_with_a_call_in_flight_is_work", a_working_spin),
+    ]
+}
+
+fn start(place: &Place, manner: &str, options: &[&str]) -> Host {
+    Host::start(place, &place.wrapped(options, &place.server(manner)), &[])
+}
+
+/// An error that says who speaks.
+#[track_caller]
+fn assert_refused(answer: &Value) {
+    assert!(answer["error"]["code"].is_i64(), "{answer}");
+    let said = answer["error"]["message"].as_str().unwrap_or_default();
+    assert!(said.contains("lariat"), "{answer}");
+}
+
+/// The tree has ended for this reason, before the wrapper leaves or after.
+#[track_caller]
+fn assert_ended(place: &Place, reason: &str) {
+    let ended = until(PATIENCE, || !place.reasons().is_empty());
+    assert!(ended, "no receipt: {:#?}", place.crowd());
+    assert!(place.reasons()[0].starts_with(reason), "{:?} and not {reason}", place.reasons());
+}
+
+fn a_hung_handshake() {
+    let place = Place::new();
+    let mut host = start(&place, "never-greets", &["--init-timeout", "300ms"]);
+    let hello = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": {"name": "patient", "version": "1"},
+    });
+    host.say(&request(7, "initialize", &hello));
+    assert_refused(&host.answer_to(&json!(7)));
+    assert_ended(&place, "init-timeout");
+    assert!(until(PROMISE, || host.tree().is_empty()), "{:#?}", place.crowd());
+    host.leave();
+    place.assert_gone(PROMISE);
+    place.assert_accounted();
+}
+
+fn a_hung_call() {
+    let place = Place::new();
+    let mut host = start(&place, "plain", &["--call-timeout", "300ms"]);
+    host.shake_hands(&json!({}));
+    assert_refused(&host.ask(1, "tools/call", &json!({"name": "hang"})));
+    // Others are not harmed by it.
+    assert_eq!(host.call(2, "echo", &json!({"text": "here"})), "here");
+    host.leave();
+    place.assert_gone(PROMISE);
+    place.assert_accounted();
+}
+
+/// A call that takes more than it may: the host hears of it, the tree ends.
+fn greedy(tool: &str, options: &[&str], reason: &str) {
+    let place = Place::new();
+    let mut host = start(&place, "plain", options);
+    host.shake_hands(&json!({}));
+    assert_refused(&host.ask(1, "tools/call", &json!({"name": tool})));
+    assert_ended(&place, reason);
+    assert!(until(PROMISE, || host.tree().is_empty()), "{:#?}", place.crowd());
+    host.leave();
+    place.assert_gone(PROMISE);
+    place.assert_accounted();
+}
+
+fn a_spin() {
+    let place = Place::new();
+    let mut host = start(&place, "plain", &["--relay", "--spin-limit", "1s"]);
+    host.shake_hands(&json!({}));
+    assert_eq!(host.call(1, "spin", &json!({})), "spinning");
+    assert_ended(&place, "limit:cpu");
+    host.leave();
+    place.assert_gone(PROMISE);
+    place.assert_accounted();
+}
+
+fn a_working_spin() {
+    let place = Place::new();
+    let mut host = start(&place, "plain", &["--relay", "--spin-limit", "500ms"]);
+    host.shake_hands(&json!({}));
+    // First in flight, then the spin: it is never without work.
+    let wait = json!({"name": "wait", "arguments": {"ms": 3000}});
+    host.say(&request(1, "tools/call", &wait));
+    assert_eq!(host.call(2, "spin", &json!({})), "spinning");
+    let answer = host.answer_to(&json!(1));
+    assert_eq!(answer["result"]["content"][0]["text"], "waited", "{answer}");
+    host.leave();
+    place.assert_gone(PROMISE);
+    place.assert_accounted();
+}
