@@ -45,7 +45,7 @@ fn a_call() {
     assert_eq!(host.call(1, "wait", &json!({"ms": LONG.as_millis() as u64})), "waited");
     assert_eq!(place.lives(), 1);
     host.await_sleep();
-    assert_eq!(place.reasons(), ["idle"]);
+    place.assert_reasons(&["idle"]);
     host.leave();
 }
 
@@ -181,7 +181,7 @@ fn progress(packages: &Packages) {
     assert_eq!(host.told("notifications/progress").len(), 3, "{:#?}", host.heard);
     assert_eq!(place.events("started").len(), 1);
     host.await_sleep();
-    assert_eq!(place.reasons(), ["idle"]);
+    place.assert_reasons(&["idle"]);
     host.leave();
 }
 

@@ -110,6 +110,13 @@ impl Place {
         ended.iter().map(|event| event["reason"].as_str().unwrap_or("?").to_owned()).collect()
     }
 
+    /// A receipt is written when the last process has left: it may be a moment later.
+    #[track_caller]
+    pub(crate) fn assert_reasons(&self, reasons: &[&str]) {
+        let written = until(PATIENCE, || self.reasons().len() >= reasons.len());
+        assert!(written && self.reasons() == reasons, "{:?} and not {reasons:?}", self.reasons());
+    }
+
     /// Everybody of this place has left in time; twice, as nobody is seen for an instant in exec.
     #[track_caller]
     pub(crate) fn assert_gone(&self, patience: Duration) {

@@ -35,7 +35,7 @@ fn play(packages: &Packages) {
     let crew = host.crew();
     let strangers = || eyes::carriers(&place.token).into_iter().filter(|one| !crew.contains(one));
     assert_eq!(strangers().count(), 0, "{:#?}", place.crowd());
-    assert_eq!(place.reasons(), ["idle"]);
+    place.assert_reasons(&["idle"]);
     let second = host.call(2, "browser_navigate", &navigate);
     assert!(second.contains("An ox"), "{second}");
     let again = host.tree();

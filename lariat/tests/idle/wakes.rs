@@ -4,13 +4,17 @@
 use crate::host::{Host, request};
 use crate::kept::{IDLE, forgetful, modern};
 use crate::kit::{LARIAT, PATIENCE, Place, trial};
+use crate::packages::{Package, Packages};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
+use std::fs;
 use std::process::Command;
 use trials::until;
 
 pub(crate) fn tests() -> Vec<Trial> {
+    let packages = Packages::find();
     vec![
+        packages.trial("wakes::filesystem::roots_are_known", Package::Filesystem, roots),
         trial("asleep::pings_are_answered", pings_are_answered),
         trial("asleep::lists_are_answered", lists_are_answered),
         trial("asleep::ps_says_so", ps_says_so),
@@ -328,4 +332,32 @@ fn a_server_that_fails() {
     assert_eq!(host.call(1000, "echo", &json!({"text": "again"})), "again");
     host.leave();
     place.assert_accounted();
+}
+
+/// A server that asks for the host's roots after each handshake and answers by them: the first call
+/// after a wake must not come before it has them.
+fn roots(packages: &Packages) {
+    let place = Place::new();
+    let (files, other) = (place.path("files"), place.path("other"));
+    for dir in [&files, &other] {
+        fs::create_dir(dir).unwrap();
+    }
+    fs::write(files.join("page"), "an ox").unwrap();
+    let mut server = packages.command(Package::Filesystem, &place);
+    *server.last_mut().unwrap() = other.display().to_string();
+    let mut host = Host::start(&place, &place.wrapped(&["--idle", IDLE], &server), &[]);
+    host.shake_hands(&json!({"roots": {}}));
+    let mut id = 0;
+    let known = until(PATIENCE, || {
+        id += 1;
+        host.call(id, "list_allowed_directories", &json!({})).contains("/files")
+    });
+    assert!(known, "{:#?}", host.heard);
+    for _ in 0..3 {
+        host.await_sleep();
+        id += 1;
+        let path = json!({"path": files.join("page")});
+        assert_eq!(host.call(id, "read_text_file", &path), "an ox");
+    }
+    host.leave();
 }
