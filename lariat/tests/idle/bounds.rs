@@ -19,7 +19,8 @@ pub(crate) fn tests() -> Vec<Trial> {
         trial("bounds::processes_by_watching", || {
             greedy("breed", &["--pids", "50", "--backend", "descent"], "limit:pids");
         }),
-        trial("bounds::a_spin_with_nothing_in_flight", a_spin),
+        trial("bounds::a_spin_with_nothing_in_flight", || a_spin(&["--idle", "1h"])),
+        trial("bounds::a_spin_limit_alone_is_heeded", || a_spin(&[])),
         trial("bounds::a_spin_with_a_call_in_flight_is_work", a_working_spin),
     ]
 }
@@ -85,9 +86,9 @@ fn greedy(tool: &str, options: &[&str], reason: &str) {
     place.assert_accounted();
 }
 
-fn a_spin() {
+fn a_spin(options: &[&str]) {
     let place = Place::new();
-    let mut host = start(&place, "plain", &["--relay", "--spin-limit", "1s"]);
+    let mut host = start(&place, "plain", &[options, &["--spin-limit", "1s"]].concat());
     host.shake_hands(&json!({}));
     assert_eq!(host.call(1, "spin", &json!({})), "spinning");
     assert_ended(&place, "limit:cpu");
@@ -98,7 +99,7 @@ fn a_spin() {
 
 fn a_working_spin() {
     let place = Place::new();
-    let mut host = start(&place, "plain", &["--relay", "--spin-limit", "500ms"]);
+    let mut host = start(&place, "plain", &["--idle", "1h", "--spin-limit", "500ms"]);
     host.shake_hands(&json!({}));
     // First in flight, then the spin: it is never without work.
     let wait = json!({"name": "wait", "arguments": {"ms": 3000}});

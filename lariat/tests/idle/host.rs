@@ -24,6 +24,8 @@ pub(crate) struct Host {
     pub(crate) child: Child,
     /// The process that we started.
     pub(crate) first: Process,
+    /// Whether that is the wrapper, and not somebody between.
+    is_direct: bool,
     stdout: ChildStdout,
     pending: Vec<u8>,
     pub(crate) manners: Manners,
@@ -47,7 +49,8 @@ impl Host {
         let uri = format!("file://{}", place.path("files").display());
         let roots = json!({"roots": [{"uri": uri, "name": "files"}]});
         let (pending, heard) = (Vec::new(), Vec::new());
-        Host { child, first, stdout, pending, manners: Manners::default(), heard, roots }
+        let is_direct = words[0] == LARIAT;
+        Host { child, first, is_direct, stdout, pending, manners: Manners::default(), heard, roots }
     }
 
     /// Starts it below another process of ours, which can be killed as a host is.
@@ -174,16 +177,14 @@ impl Host {
         all.filter(|message| message["method"] == method && message.get("id").is_none()).collect()
     }
 
-    /// The wrapper: what we started, or the first of Lariat's below it.
+    /// The wrapper, dead or alive: what we started, or the first of Lariat's below it.
     pub(crate) fn wrapper(&self) -> Process {
-        if is_lariat(self.first) {
+        if self.is_direct {
             return self.first;
         }
         let below = || {
-            eyes::below(self.first)
-                .into_iter()
-                .filter(|one| is_lariat(*one))
-                .min_by_key(|one| one.start)
+            let ours = eyes::below(self.first).into_iter().filter(|one| is_lariat(*one));
+            ours.min_by_key(|one| one.start)
         };
         until(PATIENCE, || below().is_some());
         below().expect("a wrapper")
