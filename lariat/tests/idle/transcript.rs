@@ -103,10 +103,8 @@ fn same(packages: &Packages, package: Package, era: Era, seed: u64, sleeps: bool
     // Some are put to sleep after every message, some now and then.
     let often = [3, 6, 10][dice.below(3)];
     let mut naps = 0;
-    // In the older era the handshake is over with its second message; before, nobody sleeps.
-    let handshake = if era == Era::Legacy { 2 } else { 1 };
     for (at, step) in steps.iter().enumerate() {
-        let naps_now = sleeps && at >= handshake && dice.below(10) < often;
+        let naps_now = sleeps && at > 0 && dice.below(10) < often;
         if naps_now {
             host.await_sleep();
             naps += 1;
