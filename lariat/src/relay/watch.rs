@@ -40,14 +40,13 @@ pub(super) struct ServerEnds {
 }
 
 impl Watch {
-    /// Takes the host's streams. If what the server says of itself is known, it is not started before
-    /// it is needed.
+    /// Takes the host's streams. With a cache, the server is not started before it is needed.
     pub(super) fn open(policy: Policy, clues: Clues, cache: Option<Cache>) -> Result<Watch, Errno> {
         let now = Instant::now();
         let stdin = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?;
         let stdout = Outlet::new(io::stdout().as_fd())?;
-        let machine = match cache.as_ref().and_then(Cache::read) {
-            Some(known) => Hibernation::asleep(policy, known, now),
+        let machine = match &cache {
+            Some(cache) => Hibernation::asleep(policy, cache.read().unwrap_or_default(), now),
             None => Hibernation::awake(policy, now),
         };
         let up = Duct::new(Some(stdin), None, machine.host_is_heard());
