@@ -182,6 +182,21 @@ fn signals_that_do_not_mean_stop_are_passed_on() {
 }
 
 #[test]
+fn a_server_sees_that_its_host_reads_no_more() {
+    // Bare, the next write fails. Nobody has to wait for the grace to end.
+    let script = "trap '' PIPE TERM; while echo words; do sleep 0.05; done; exit 6";
+    for mode in MODES {
+        let place = Place::new();
+        let options = [&["--grace", "60s"], mode].concat();
+        let mut session = Session::start(&place, &options, &["sh", "-c", script]);
+        assert_eq!(session.hear(), "words");
+        session.stop_reading();
+        assert_eq!(session.code(), 6, "{mode:?}");
+        assert_ended_by(&place, "failed:stdout-closed");
+    }
+}
+
+#[test]
 fn the_hosts_death_is_a_reason_even_if_its_pipe_stays_open() {
     for mode in MODES {
         let place = Place::new();
@@ -320,8 +335,8 @@ fn a_state_directory_may_have_any_name() {
     }
 }
 
-/// Options of both modes.
-const MODES: [&[&str]; 2] = [&[], &["--relay"]];
+/// Options of every mode.
+const MODES: [&[&str]; 3] = [&[], &["--relay"], &["--idle", "1h"]];
 
 /// A process and the pipes that we as its host have.
 struct Session {
@@ -363,6 +378,11 @@ impl Session {
 
     fn hang_up(&mut self) {
         self.child.stdin = None;
+    }
+
+    fn stop_reading(&mut self) {
+        let (nothing, _) = std::io::pipe().unwrap();
+        self.stdout = BufReader::new(std::os::fd::OwnedFd::from(nothing).into());
     }
 
     fn signal(&self, signal: Signal) {

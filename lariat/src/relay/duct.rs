@@ -110,17 +110,18 @@ impl Duct {
     }
 
     /// Moves what can be moved without waiting. Each line is shown; where lines stop, one goes on
-    /// only if `see` says so.
-    pub(super) fn turn(&mut self, see: &mut dyn FnMut(&Sight<'_>) -> bool) {
+    /// only if `see` says so. True if the source had something to say.
+    pub(super) fn turn(&mut self, see: &mut dyn FnMut(&Sight<'_>) -> bool) -> bool {
         if self.is_pending() {
             self.flush();
-            return;
+            return false;
         }
         self.forget_gone();
         self.out.shrink_to(BUFFER);
-        let Some(source) = &self.source else { return };
+        let Some(source) = &self.source else { return false };
         self.out.reserve(BUFFER);
-        match rustix::io::read(source, spare_capacity(&mut self.out)) {
+        let read = rustix::io::read(source, spare_capacity(&mut self.out));
+        match read {
             Ok(0) => self.end(see),
             Ok(_) if self.through && self.wanted && self.later.is_empty() => {
                 // On its way first, looked at afterwards.
@@ -134,16 +135,20 @@ impl Duct {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.end(see),
         }
+        read.is_ok_and(|count| count > 0)
     }
 
     /// Takes what is there until there is no more, or no room. For the last words.
     pub(super) fn exhaust(&mut self, see: &mut dyn FnMut(&Sight<'_>) -> bool) {
-        while !self.is_pending() {
-            self.turn(see);
-            if self.out.is_empty() {
-                return;
-            }
-        }
+        self.flush();
+        // What is not passed on was said all the same: more may follow it.
+        while !self.is_pending() && self.turn(see) {}
+    }
+
+    /// Nobody takes it any more: let the source see that its reader is gone.
+    pub(super) fn refuse(&mut self) {
+        (self.source, self.refused) = (None, true);
+        self.drop_sink();
     }
 
     /// Says something of our own, when no line is passing.
@@ -245,5 +250,61 @@ impl Duct {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+    /// A duct between two pipes, and their other ends.
+    fn duct(through: bool) -> (OwnedFd, Duct, OwnedFd) {
+        let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+        let ((source, to), (from, sink)) = (pipe_with(flags).unwrap(), pipe_with(flags).unwrap());
+        // A server may ask for a larger pipe than one read takes.
+        fcntl_setpipe_size(&to, 4 * BUFFER).unwrap();
+        (to, Duct::new(Some(source), Some(Sink::Own(sink)), through), from)
+    }
+
+    fn take(from: &OwnedFd) -> Vec<u8> {
+        let mut taken = Vec::with_capacity(4 * BUFFER);
+        rustix::io::read(from, spare_capacity(&mut taken)).unwrap();
+        taken
+    }
+
+    #[test]
+    fn last_words_arrive_though_others_before_them_do_not() {
+        let (to, mut duct, from) = duct(false);
+        let lines = ["x".repeat(2 * BUFFER), "\nlast\n".into()].concat();
+        assert_eq!(rustix::io::write(&to, lines.as_bytes()), Ok(lines.len()));
+        duct.exhaust(&mut |sight| matches!(sight, Sight::Line(b"last\n")));
+        assert_eq!(take(&from), b"last\n");
+    }
+
+    #[test]
+    fn last_words_arrive_when_there_is_room_again() {
+        let (to, mut duct, from) = duct(true);
+        let words = vec![b'x'; 3 * BUFFER];
+        assert_eq!(rustix::io::write(&to, &words), Ok(words.len()));
+        let mut taken = Vec::new();
+        while taken.len() < words.len() {
+            duct.exhaust(&mut |_| true);
+            let more = take(&from);
+            assert!(!more.is_empty());
+            taken.extend(more);
+        }
+        assert_eq!(taken, words);
+    }
+
+    #[test]
+    fn whoever_speaks_to_nobody_can_see_it() {
+        let (to, mut duct, from) = duct(true);
+        drop(from);
+        assert_eq!(rustix::io::write(&to, b"words\n"), Ok(6));
+        duct.turn(&mut |_| true);
+        assert!(duct.is_refused());
+        duct.refuse();
+        assert_eq!(rustix::io::write(&to, b"words\n"), Err(Errno::PIPE));
     }
 }

@@ -262,10 +262,12 @@ impl<'a> Wrapper<'a> {
             (Who::Down, Ends::Watched(watch)) => {
                 watch.turn_down();
                 if watch.down.is_refused() {
+                    watch.down.refuse();
                     self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
                 }
             }
-            (Who::Stdout, Ends::Watched(_)) if hung_up => {
+            (Who::Stdout, Ends::Watched(watch)) if hung_up => {
+                watch.down.refuse();
                 self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
             }
             (Who::Owner, Ends::Held(control)) => {
