@@ -223,7 +223,22 @@ impl Conversation {
             }
         }
         let open = self.asked.len() + self.wanted.len() + self.subscriptions.len();
-        self.lost_track |= open + self.tasks.len() + self.elicitations.len() > MOST;
+        if open + self.tasks.len() + self.elicitations.len() > MOST {
+            self.lose_track();
+        }
+    }
+
+    /// It will not be interrupted any more: nothing has to be remembered for that, and our memory
+    /// does not grow with what they leave open.
+    fn lose_track(&mut self) {
+        self.lost_track = true;
+        self.wanted.clear();
+        self.subscriptions.clear();
+        self.tasks.clear();
+        self.elicitations.clear();
+        while self.asked.len() > MOST {
+            self.asked.pop_last();
+        }
     }
 
     fn host_message(&mut self, line: &[u8], message: &Message<'_>, now: Instant) {

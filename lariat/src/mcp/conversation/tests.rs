@@ -251,3 +251,23 @@ fn another_host_that_asks_the_same_is_answered_the_same() {
     assert!(talk.is_idle_talk(b"{\"method\":\"notifications/initialized\"}\n"));
     assert_eq!((open(&talk), talk.handshake().map(|h| h.0)), (Open::Nothing, Some("9")));
 }
+
+#[test]
+fn what_is_never_answered_is_not_remembered_for_ever() {
+    let mut talk = shaken(&[]);
+    let now = Instant::now();
+    for id in 0..3 * MOST {
+        for who in ['>', '<'] {
+            play(&mut talk, &format!(r#"{who}{{"id":{id},"method":"x/y"}}"#), now);
+        }
+    }
+    assert_eq!(open(&talk), Open::Work);
+    let remembered = talk.asked.len() + talk.wanted.len();
+    assert!(remembered <= 2 * MOST, "{remembered}");
+    // Nor is it a conversation that could go on with another server, when all is answered.
+    for id in 0..3 * MOST {
+        play(&mut talk, &format!(r#"<{{"id":{id},"result":{{}}}}"#), now);
+        play(&mut talk, &format!(r#">{{"id":{id},"result":{{}}}}"#), now);
+    }
+    assert_eq!(open(&talk), Open::Work);
+}
