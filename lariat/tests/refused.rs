@@ -10,7 +10,7 @@ mod finish;
 mod place;
 
 use books::{assert_nothing_left, events};
-use finish::finish;
+use finish::{finish, finish_with};
 use place::Place;
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -18,19 +18,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use trials::Witness;
+
+/// Options of every mode: each begins in its own way, and has to fail in the same.
+const MODES: [&[&str]; 3] = [&[], &["--relay"], &["--idle", "1h"]];
 
 /// Nobody's uid, for what root may do and others may not.
 const NOBODY: u32 = 65_534;
 
 #[test]
 fn a_command_that_is_not_there_is_127() {
-    for command in ["/no/such/server", "no-such-server", "./server", ""] {
-        let case = Case::new();
-        let output = case.run(&[], &[command]);
-        case.assert_refused(&output, 127, &["cannot find", command, "PATH"]);
-        assert_eq!(case.reason(), "failed:not-found");
+    for mode in MODES {
+        for command in ["/no/such/server", "no-such-server", "./server", ""] {
+            let case = Case::new();
+            let output = case.run(mode, &[command]);
+            case.assert_refused(&output, 127, &["cannot find", command, "PATH"]);
+            assert_eq!(case.reason(), "failed:not-found");
+        }
     }
 }
 
@@ -39,11 +44,13 @@ fn a_command_that_cannot_be_executed_is_126() {
     let case = Case::new();
     let plain = case.place.path("plain");
     fs::write(&plain, "#!/bin/sh\n").unwrap();
-    for command in [plain, case.place.path("")] {
-        let command = command.to_str().unwrap();
-        let output = case.run(&[], &[command]);
-        case.assert_refused(&output, 126, &["cannot execute", command, "permissions"]);
-        assert_eq!(case.reason(), "failed:not-executable");
+    for mode in MODES {
+        for command in [&plain, &case.place.path("")] {
+            let command = command.to_str().unwrap();
+            let output = case.run(mode, &[command]);
+            case.assert_refused(&output, 126, &["cannot execute", command, "permissions"]);
+            assert_eq!(case.reason(), "failed:not-executable");
+        }
     }
 }
 
@@ -101,11 +108,13 @@ fn a_state_directory_behind_a_file_is_125() {
 fn a_log_directory_that_cannot_be_written_is_125() {
     let case = Case::new();
     let locked = case.locked();
-    let mut run = case.by_nobody();
-    run.arg("run").arg("--state-dir").arg(case.open_to_all("state"));
-    run.arg("--log-dir").arg(&locked);
-    let output = finish(run.args(["--", "touch", "started"]));
-    case.assert_refused(&output, 125, &[text(&locked), "--log-dir DIR"]);
+    for mode in MODES {
+        let mut run = case.by_nobody();
+        run.arg("run").arg("--state-dir").arg(case.open_to_all("state"));
+        run.arg("--log-dir").arg(&locked).args(mode);
+        let output = finish(run.args(["--", "touch", "started"]));
+        case.assert_refused(&output, 125, &[text(&locked), "--log-dir DIR"]);
+    }
 }
 
 #[test]
@@ -228,7 +237,8 @@ impl Case {
 
     fn run(&self, options: &[&str], command: &[&str]) -> Output {
         let mut run = self.place.lariat("run");
-        finish(run.args(options).arg("--").args(command))
+        // A host that has hung up already is not told what could not be started.
+        finish_with(run.args(options).arg("--").args(command), Stdio::piped())
     }
 
     /// A copy of the wrapper that an ordinary user can start, started by one.

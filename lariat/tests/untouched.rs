@@ -23,9 +23,10 @@ use trials::until;
 
 /// Every way of running that must look the same to a server.
 /// Containers are left alone: a machine that has an engine must not decide what is seen here.
-const MANNERS: [&[&str]; 3] = [
+const MANNERS: [&[&str]; 4] = [
     &["--containers", "leave"],
     &["--containers", "leave", "--relay"],
+    &["--containers", "leave", "--idle", "1h"],
     &["--containers", "leave", "--backend", "descent"],
 ];
 

@@ -7,7 +7,13 @@ use trials::until;
 /// What a command printed and how it ended. It may print as much as a pipe holds.
 #[track_caller]
 pub(crate) fn finish(command: &mut Command) -> Output {
-    let streams = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish_with(command, Stdio::null())
+}
+
+/// The same with another stdin. A pipe stays open until the end.
+#[track_caller]
+pub(crate) fn finish_with(command: &mut Command, stdin: Stdio) -> Output {
+    let streams = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = streams.spawn().unwrap();
     if !until(PATIENCE, || child.try_wait().unwrap().is_some()) {
         child.kill().unwrap();
