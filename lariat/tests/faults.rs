@@ -87,7 +87,7 @@ fn cases() -> impl Iterator<Item = Case> {
             })
         })
         .filter(|case| !(case.alone && case.target == Born))
-        // Bytes pass through the wrapper alone; the others are the same in both modes.
+        // Bytes pass through the wrapper alone; the others are the same in every mode.
         .filter(|case| case.target == Wrapper || case.column.main)
 }
 
@@ -266,7 +266,12 @@ impl<'a> Run<'a> {
         words.extend(["--backend", self.case.column.backend].map(String::from));
         words.extend(["--grace", "100ms", "--term-grace", "50ms"].map(String::from));
         words.extend(["--state-dir".into(), self.state().display().to_string()]);
-        words.extend((self.case.column.mode == "relay").then(|| "--relay".into()));
+        let mode: &[&str] = match self.case.column.mode {
+            "relay" => &["--relay"],
+            "watched" => &["--idle", "1h"],
+            _ => &[],
+        };
+        words.extend(mode.iter().map(ToString::to_string));
         words.push("--".into());
         words.extend(self.server());
         let stderr = File::create(self.dir.join("stderr")).map_err(|e| e.to_string())?;

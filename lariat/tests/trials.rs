@@ -35,15 +35,43 @@ fn main() {
 struct Column {
     name: String,
     subject: Subject,
-    /// Columns that are in every run; the others only in a full one.
-    main: bool,
+    share: Share,
+}
+
+/// How much of a column there is in a run that is not a full one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    /// Everything, and a sample in a quick run.
+    All,
+    /// A third of it.
+    Third,
+    /// Nothing.
+    None,
+}
+
+impl Share {
+    /// Bytes take a different way in each mode, but whether a tree ends does not depend on the way:
+    /// each mode is tried whole once, and every backend and user with the mode of most hosts.
+    fn of(mode: &str, user: &str, backend: &str) -> Share {
+        let only_user = !rustix::process::geteuid().is_root();
+        match (mode, user, backend) {
+            ("direct", "root", _) | ("direct", _, "descent") => Share::All,
+            ("relay", "root", "descent") | ("watched", "user", "descent") => Share::All,
+            // Where there is no root, it has nowhere else to be tried.
+            ("relay", "user", "descent") if only_user => Share::All,
+            ("direct", "user", "pidns") | ("watched", "root", "cgroup") => Share::Third,
+            _ => Share::None,
+        }
+    }
 }
 
 fn columns() -> Vec<Column> {
     let lariat = PathBuf::from(env!("CARGO_BIN_EXE_lariat"));
     let root = rustix::process::geteuid().is_root();
     let mut columns = Vec::new();
-    for (mode, flag) in [("direct", None), ("relay", Some("--relay"))] {
+    let modes: [(&str, &[&str]); 3] =
+        [("direct", &[]), ("relay", &["--relay"]), ("watched", &["--idle", "1h"])];
+    for (mode, flags) in modes {
         for user in ["root", "user"] {
             for backend in ["cgroup", "descent", "pidns"] {
                 // Without delegation an ordinary user has no cgroup of its own; an ordinary user
@@ -60,7 +88,7 @@ fn columns() -> Vec<Column> {
                 let mut wrap: Vec<OsString> = vec![lariat.clone().into(), "run".into()];
                 wrap.extend(["--backend", backend].map(OsString::from));
                 wrap.extend(["--grace", &rung, "--term-grace", &rung].map(OsString::from));
-                wrap.extend(flag.map(OsString::from));
+                wrap.extend(flags.iter().map(OsString::from));
                 wrap.push("--".into());
                 let mut subject = Subject::wrapped(&lariat, wrap);
                 subject.guardian = true;
@@ -72,8 +100,8 @@ fn columns() -> Vec<Column> {
                 // The streams a host gives differ too: alternate, so that both are everywhere.
                 subject.socketpair = mode == "direct" && backend == "descent";
                 subject.drains_stderr = backend != "descent";
-                let main = (mode, user) == ("direct", "root") || backend == "descent";
-                columns.push(Column { name: format!("{mode}::{user}::{backend}"), subject, main });
+                let share = Share::of(mode, user, backend);
+                columns.push(Column { name: format!("{mode}::{user}::{backend}"), subject, share });
             }
         }
     }
@@ -85,11 +113,13 @@ impl Column {
         trials::list(&self.subject)
             .into_iter()
             .enumerate()
-            .filter(|(index, pair)| match how_much {
-                "full" => true,
-                "quick" => self.main && is_sample(*pair),
-                // Off the main columns every third cell, a different third in each.
-                _ => self.main || (index + self.name.len()).is_multiple_of(3),
+            .filter(|(index, pair)| match (how_much, self.share) {
+                ("full", _) => true,
+                ("quick", share) => share == Share::All && is_sample(*pair),
+                (_, Share::All) => true,
+                // A different third in each.
+                (_, Share::Third) => (index + self.name.len()).is_multiple_of(3),
+                (_, Share::None) => false,
             })
             .map(|(_, (misbehaviour, death))| self.test(misbehaviour, death))
             .collect()

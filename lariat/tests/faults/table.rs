@@ -109,4 +109,6 @@ pub(crate) const COLUMNS: &[Column] = &[
     Column { backend: "descent", mode: "relay", main: false },
     Column { backend: "cgroup", mode: "direct", main: false },
     Column { backend: "cgroup", mode: "relay", main: true },
+    Column { backend: "descent", mode: "watched", main: false },
+    Column { backend: "cgroup", mode: "watched", main: false },
 ];
