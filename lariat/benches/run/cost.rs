@@ -1,25 +1,34 @@
-//! What Lariat costs while nothing happens: private memory, CPU, wake-ups.
+//! What Lariat costs while nothing happens: private memory, CPU, wake-ups. Also while the server is
+//! asleep, and only the wrapper is there.
 
 use std::fs;
 use std::io;
 
 use crate::Options;
-use crate::peer::{Peer, Workshop, holders, pause, token};
+use crate::peer::{Peer, Workshop, Wrapper, holders, is_ours, pause, token};
 use crate::report::Report;
+use crate::wake;
 use std::time::Duration;
 
 /// One megabyte, for both processes together.
 const MEMORY: f64 = 1000.0;
 
+/// The wrapper whose server sleeps as soon as it may.
+const ASLEEP: &str = "asleep";
+
 pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -> io::Result<()> {
     let mut watched = Vec::new();
-    for wrapper in shop.wrappers() {
+    let asleep = Wrapper { name: ASLEEP.into(), words: shop.lariat_run(&["--idle", "50ms"]) };
+    for wrapper in shop.wrappers().into_iter().chain([asleep]) {
         if wrapper.words.is_empty() {
             continue;
         }
         let token = token("cost");
         let mut peer = Peer::start(&shop.stub(&wrapper), &token)?;
-        peer.greet()?;
+        peer.introduce()?;
+        if wrapper.name == ASLEEP {
+            wake::asleep(&peer, &token)?;
+        }
         watched.push((wrapper.name, token, peer));
     }
     // Start-up is not idling.
@@ -34,12 +43,15 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
         if after.processes == 0 {
             return Err(io::Error::other(format!("{name} ({}) has left", peer.pid())));
         }
+        if name == ASLEEP && holders(token) != [peer.pid()] {
+            return Err(io::Error::other(format!("{name}: somebody woke it")));
+        }
         let (ticks, wakes) = (after.ticks - before.ticks, after.wakes - before.wakes);
         rows.push((name.clone(), vec![after.processes as f64, after.private, ticks, wakes]));
     }
     let title = format!("wrapper and guardian together, idle for {:?}", options.idle);
     report.table(&title, &["processes", "private kB", "CPU ticks", "wake-ups"], &rows);
-    for (name, row) in rows.iter().filter(|(name, _)| name == "direct" || name == "relay") {
+    for (name, row) in rows.iter().filter(|(name, _)| is_ours(name) || name == ASLEEP) {
         report.bar(&format!("{name}: private memory"), row[1], MEMORY, "kB");
         report.bar(&format!("{name}: CPU ticks while idle"), row[2], 0.0, "");
     }

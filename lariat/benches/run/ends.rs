@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use crate::Options;
-use crate::peer::{Peer, Workshop, token};
+use crate::peer::{Peer, Workshop, is_ours, token};
 use crate::report::{Report, median};
 
 pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -> io::Result<()> {
@@ -41,7 +41,7 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
         .collect();
     let columns = ["start ms", "added", "end ms", "added at end"];
     report.table("from spawn to the first answer; from closed input to exit", &columns, &rows);
-    for (name, row) in rows.iter().filter(|(name, _)| name == "direct" || name == "relay") {
+    for (name, row) in rows.iter().filter(|(name, _)| is_ours(name)) {
         report.bar(&format!("{name}: start-up added"), row[1], 5.0, "ms");
         report.bar(&format!("{name}: end of a polite server added"), row[3], 10.0, "ms");
     }

@@ -11,14 +11,14 @@
 //! --rounds N       rounds of each comparison (15)
 //! --pings N        round trips per round (2000)
 //! --idle TIME      how long to watch the idle processes (10s)
-//! --only A,B       some of: speed, ends, teardown, cost
+//! --only A,B       some of: speed, ends, wake, teardown, cost
 //! --also "CMD"     one more wrapper to compare, by the command that goes before the server
 //! --backend NAME   what Lariat holds with (auto)
 //! --cpu N          where to run (0); --cpu any leaves it to the kernel
 //! --seat           from a cgroup of its own, as a login session has one; see `seat.rs`
 //! ```
 //!
-//! `LARIAT_BIN` names another `lariat` to measure.
+//! `LARIAT_BIN` names another `lariat` to measure, `LARIAT_CLIENTS` where `./test` put real servers.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
 mod cost;
@@ -28,6 +28,7 @@ mod report;
 mod seat;
 mod speed;
 mod teardown;
+mod wake;
 
 use std::ffi::OsStr;
 use std::io;
@@ -49,6 +50,7 @@ pub(crate) struct Options {
     backend: String,
     cpu: Option<usize>,
     seat: bool,
+    clients: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -71,9 +73,10 @@ fn bench(options: &Options) -> io::Result<()> {
     let mut report = Report::new(options.json);
     let shop = Workshop::open(lariat(), options, &mut report)?;
     type Section = fn(&Workshop, &Options, &mut Report) -> io::Result<()>;
-    let sections: [(&str, bool, Section); 4] = [
+    let sections: [(&str, bool, Section); 5] = [
         ("speed", true, speed::measure),
         ("ends", true, ends::measure),
+        ("wake", true, wake::measure),
         ("teardown", false, teardown::measure),
         ("cost", true, cost::measure),
     ];
@@ -99,6 +102,12 @@ fn lariat() -> PathBuf {
     named.as_deref().unwrap_or(OsStr::new(env!("CARGO_BIN_EXE_lariat"))).into()
 }
 
+/// Where real servers are.
+#[expect(clippy::disallowed_methods, reason = "a bench is told what to compare by its environment")]
+fn clients() -> Option<PathBuf> {
+    std::env::var_os("LARIAT_CLIENTS").map(PathBuf::from)
+}
+
 fn options(mut words: impl Iterator<Item = String>) -> io::Result<Options> {
     let mut options = Options {
         json: false,
@@ -110,6 +119,7 @@ fn options(mut words: impl Iterator<Item = String>) -> io::Result<Options> {
         backend: "auto".into(),
         cpu: Some(0),
         seat: false,
+        clients: clients(),
     };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| io::Error::other(format!("{word} what?")));

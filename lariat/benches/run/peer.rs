@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::Options;
 use crate::report::Report;
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+
+const SETTLED: &str = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
 
 /// The environment variable by which a run's processes are found again.
 const MARK: &str = "LARIAT_BENCH_TOKEN";
@@ -18,6 +22,11 @@ const MARK: &str = "LARIAT_BENCH_TOKEN";
 pub(crate) struct Wrapper {
     pub(crate) name: String,
     pub(crate) words: Vec<String>,
+}
+
+/// True for the wrappers that have bars to keep.
+pub(crate) fn is_ours(name: &str) -> bool {
+    ["direct", "relay", "watched"].contains(&name)
 }
 
 /// A directory with the C programs, removed with its value.
@@ -29,6 +38,8 @@ pub(crate) struct Workshop {
     pub(crate) stub: Option<String>,
     relay: Option<String>,
     also: Vec<String>,
+    /// Where the packages are that play servers, if they are anywhere.
+    clients: Option<PathBuf>,
 }
 
 impl Workshop {
@@ -46,6 +57,7 @@ impl Workshop {
             stub: None,
             relay: None,
             also: options.also.clone(),
+            clients: options.clients.clone(),
         };
         match (
             shop.compile("stub", include_str!("stub.c")),
@@ -87,6 +99,7 @@ impl Workshop {
             wrapper("bare", vec![]),
             wrapper("direct", self.lariat_run(&[])),
             wrapper("relay", self.lariat_run(&["--relay"])),
+            wrapper("watched", self.lariat_run(&["--idle", "1h"])),
             wrapper("c-relay", self.relay.iter().cloned().collect()),
         ];
         let also = self
@@ -95,6 +108,17 @@ impl Workshop {
             .map(|words| wrapper(words, words.split(' ').map(str::to_owned).collect()));
         all.extend(also);
         all
+    }
+
+    /// Servers that take their time to start, beside the stub that takes none.
+    pub(crate) fn servers(&self) -> Vec<(&'static str, Vec<String>)> {
+        let stub = self.stub.iter().map(|stub| ("stub", vec![stub.clone()]));
+        let everything = "node/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
+        let everything = self.clients.as_ref().map(|clients| clients.join(everything));
+        let node = everything.filter(|file| file.exists()).map(|file| {
+            ("server-everything", vec!["node".into(), file.display().to_string(), "stdio".into()])
+        });
+        stub.chain(node).collect()
     }
 
     /// The stub server behind a wrapper.
@@ -148,6 +172,47 @@ impl Peer {
     /// The handshake.
     pub(crate) fn greet(&mut self) -> io::Result<()> {
         self.ask(format!("{HELLO}\n").as_bytes())
+    }
+
+    /// The rest of it, which nobody answers.
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        self.to.as_mut().expect("not closed").write_all(SETTLED.as_bytes())
+    }
+
+    /// Sends a request and waits for its answer, whatever else is said meanwhile.
+    pub(crate) fn request(&mut self, id: u64, method: &str, params: &Value) -> io::Result<()> {
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.to.as_mut().expect("not closed").write_all(format!("{line}\n").as_bytes())?;
+        let mut said = Vec::new();
+        loop {
+            while let Some(end) = said.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = said.drain(..=end).collect();
+                let line: Value = serde_json::from_slice(&line).unwrap_or_default();
+                if line["id"] == id && line["error"].is_null() {
+                    return Ok(());
+                } else if line["id"] == id {
+                    return Err(io::Error::other(format!("{method}: {}", line["error"])));
+                }
+            }
+            match self.from.read(&mut self.buffer)? {
+                0 => return Err(io::Error::other("the server left")),
+                got => said.extend_from_slice(&self.buffer[..got]),
+            }
+        }
+    }
+
+    /// Everything that a host says before its first call, and the call.
+    pub(crate) fn introduce(&mut self) -> io::Result<()> {
+        let hello: Value = serde_json::from_str(HELLO).map_err(io::Error::other)?;
+        self.request(0, "initialize", &hello["params"])?;
+        self.settle()?;
+        self.call(1)
+    }
+
+    /// A call that every server here can answer.
+    pub(crate) fn call(&mut self, id: u64) -> io::Result<()> {
+        let params = json!({"name": "echo", "arguments": {"message": "hello", "text": "hello"}});
+        self.request(id, "tools/call", &params)
     }
 
     /// Sends `count` messages without waiting, and gives the time until all are answered.

@@ -10,12 +10,21 @@ use crate::report::{Report, median, quantile, ratio};
 const SMALL: (usize, usize) = (1 << 10, 10_000);
 const LARGE: (usize, usize) = (1 << 20, 50);
 
+/// Messages that are sent one by one beside the small one: their lengths, and one in how many of its
+/// round trips there are.
+const LONGER: [(usize, usize, [&str; 3]); 2] = [
+    (16 << 10, 10, ["16 KiB µs", "× bare", "× c-relay"]),
+    (1 << 20, 100, ["1 MiB µs", "× bare 1 MiB", "× c-relay 1M"]),
+];
+
 /// One wrapper in the race and what was seen of it, round by round.
 struct Runner {
     name: String,
     peer: Peer,
     p50: Vec<f64>,
     p99: Vec<f64>,
+    /// The median of each longer message.
+    longer: [Vec<f64>; 2],
     small: Vec<f64>,
     large: Vec<f64>,
 }
@@ -34,8 +43,10 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
     for wrapper in wrappers {
         let mut peer = Peer::start(&shop.stub(&wrapper), &token("speed"))?;
         peer.greet().map_err(|e| io::Error::other(format!("{}: {e}", wrapper.name)))?;
+        peer.settle()?;
         let (p50, p99, small, large) = (vec![], vec![], vec![], vec![]);
-        runners.push(Runner { name: wrapper.name, peer, p50, p99, small, large });
+        let longer = [vec![], vec![]];
+        runners.push(Runner { name: wrapper.name, peer, p50, p99, longer, small, large });
     }
     for round in 0..options.rounds {
         // Nobody is always first.
@@ -50,24 +61,34 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
 
 impl Runner {
     fn round(&mut self, pings: usize) -> io::Result<()> {
-        let mut call = Call::of(200);
-        for _ in 0..pings / 10 {
-            self.peer.ask(call.next())?;
-        }
-        let mut micros = Vec::with_capacity(pings);
-        for _ in 0..pings {
-            let line = call.next();
-            let began = Instant::now();
-            self.peer.ask(line)?;
-            micros.push(began.elapsed().as_secs_f64() * 1e6);
-        }
+        let micros = self.trips(200, pings)?;
         self.p50.push(median(&micros));
         self.p99.push(quantile(&micros, 0.99));
+        for (at, (length, fewer, _)) in LONGER.into_iter().enumerate() {
+            let micros = self.trips(length, (pings / fewer).max(10))?;
+            self.longer[at].push(median(&micros));
+        }
         for ((length, count), found) in [(SMALL, &mut self.small), (LARGE, &mut self.large)] {
             let time = self.peer.flood(&mut Call::of(length), count)?;
             found.push(count as f64 / time.as_secs_f64());
         }
         Ok(())
+    }
+
+    /// The times of that many round trips of messages of a length, in microseconds.
+    fn trips(&mut self, length: usize, count: usize) -> io::Result<Vec<f64>> {
+        let mut call = Call::of(length);
+        for _ in 0..count / 10 {
+            self.peer.ask(call.next())?;
+        }
+        let mut micros = Vec::with_capacity(count);
+        for _ in 0..count {
+            let line = call.next();
+            let began = Instant::now();
+            self.peer.ask(line)?;
+            micros.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok(micros)
     }
 }
 
@@ -89,17 +110,26 @@ fn tell(runners: &[Runner], options: &Options, report: &mut Report) {
         options.cpu.map_or("any CPU".into(), |cpu| format!("CPU {cpu}")),
     );
     report.table(&title, &["p50 µs", "× bare", "× c-relay", "p99 µs", "× bare p99"], &rows);
+    let beside =
+        |of: &[f64], bare: &[f64], floor: &[f64]| [median(of), ratio(of, bare), ratio(of, floor)];
+    let longer = |r: &Runner, at: usize| beside(&r.longer[at], &bare.longer[at], &floor.longer[at]);
+    let rows: Vec<_> =
+        runners.iter().map(|r| (r.name.clone(), [longer(r, 0), longer(r, 1)].concat())).collect();
+    let columns = LONGER.map(|(.., columns)| columns).concat();
+    report.table("round trip of longer ones, p50", &columns, &rows);
     let rows: Vec<_> = runners
         .iter()
         .map(|r| {
-            let small = [median(&r.small), ratio(&r.small, &bare.small)];
-            let large = [median(&r.large), ratio(&r.large, &bare.large)];
+            let small = beside(&r.small, &bare.small, &floor.small);
+            let large = beside(&r.large, &bare.large, &floor.large);
             (r.name.clone(), [small, large].concat())
         })
         .collect();
-    let columns = ["1 KiB msg/s", "× bare", "1 MiB msg/s", "× bare 1 MiB"];
+    let columns =
+        ["1 KiB msg/s", "× bare", "× c-relay", "1 MiB msg/s", "× bare 1 MiB", "× c-relay 1M"];
     report.table("throughput, pipelined, both ways", &columns, &rows);
-    let (direct, relay) = (find("direct"), find("relay"));
+    let (direct, relay, watched) = (find("direct"), find("relay"), find("watched"));
     report.bar("direct p50, × bare", ratio(&direct.p50, &bare.p50), 1.02, "");
     report.bar("relay p50, × c-relay", ratio(&relay.p50, &floor.p50), 1.15, "");
+    report.bar("watched p50, × c-relay", ratio(&watched.p50, &floor.p50), 1.15, "");
 }
