@@ -496,7 +496,7 @@ impl Conversation {
     }
 
     /// True for what a host says that a server which is not there need not hear: it would have
-    /// nothing to do with it, or asks for it itself when it begins.
+    /// nothing to do with it, or asks for it itself when it begins. What it settles is noted.
     pub(crate) fn is_idle_talk(&mut self, line: &[u8]) -> bool {
         let Line::One(envelope) = read(line) else { return false };
         let message = Message::of(&envelope);
@@ -506,9 +506,15 @@ impl Conversation {
                 self.initialized = Some(line.to_vec());
                 true
             }
-            (Shape::Notification, Some(method)) => {
-                matches!(method, "notifications/cancelled" | "notifications/roots/list_changed")
+            (Shape::Notification, Some("notifications/cancelled")) => {
+                // A listen that would be begun again.
+                let details = Details::of(message.params);
+                if let Some(id) = details.and_then(|details| details.request_id) {
+                    self.asked.remove(id.get());
+                }
+                true
             }
+            (Shape::Notification, Some(method)) => method == "notifications/roots/list_changed",
             _ => false,
         }
     }

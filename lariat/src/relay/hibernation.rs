@@ -379,6 +379,8 @@ impl Hibernation {
     fn fail(&mut self, why: &str, now: Instant) {
         let waiting: Vec<Vec<u8>> = self.queue.drain(..).collect();
         for line in waiting {
+            // What it takes back is taken back all the same.
+            self.talk.is_idle_talk(&line);
             for id in requests_in(&line) {
                 self.refuse(&id, &format!("the server could not be started again: {why}"));
             }
