@@ -142,14 +142,12 @@ impl Conversation {
         }
     }
 
-    /// Lets go of tasks whose time is over.
-    pub(crate) fn expire(&mut self, now: Instant) {
-        self.tasks.retain(|_, until| until.is_none_or(|until| now < until));
-    }
-
-    /// When a task that keeps it from being interrupted is over by itself.
+    /// From when on it may be interrupted if nobody says anything more: at once, or when the last
+    /// of its tasks is over by itself. `None` if it is open for another reason.
     pub(crate) fn frees_at(&self) -> Option<Instant> {
-        self.tasks.values().flatten().min().copied()
+        let mut ends = self.tasks.values();
+        let last = ends.try_fold(self.spoke, |last, until| Some(last.max((*until)?)))?;
+        (self.open(last) != Open::Work).then_some(last)
     }
 
     /// The host's requests that wait for an answer, by their ids, and since when. Not what only

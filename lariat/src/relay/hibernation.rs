@@ -197,7 +197,7 @@ impl Hibernation {
                 true
             }
             Phase::Awake | Phase::Settling(_) => {
-                let ours = matches!(sight, Sight::Line(line) if self.is_for_us(line));
+                let ours = matches!(sight, Sight::Line(line) if self.is_for_us(line, now));
                 if !ours {
                     self.talk.server_said(sight, now);
                 }
@@ -231,6 +231,10 @@ impl Hibernation {
             self.fail(why, now);
         }
         self.phase = Phase::Asleep;
+        // It owes us nothing any more.
+        self.own.clear();
+        self.too_late.clear();
+        self.begun_again.clear();
         self.acts.push_back(Act::Tell(Told::Asleep(self.signs)));
         if !self.queue.is_empty() {
             self.start_if_due(now);
@@ -243,17 +247,13 @@ impl Hibernation {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Awake => {
-                let idle = self.policy.idle.after().filter(|_| !self.host_closed);
-                let idle = idle.and_then(|after| match self.open() {
-                    Open::Work => self.talk.frees_at(),
-                    _ => Some(self.silent_since() + after),
-                });
                 let greeting = self.talk.greeting().map(|(_, since)| since);
                 let greeting = greeting.zip(self.policy.init_timeout).map(|(s, t)| s + t);
-                let oldest = self.policy.call_timeout.and_then(|timeout| {
-                    self.talk.waiting().map(|(_, since)| since + timeout).min()
-                });
-                [idle, greeting, oldest].into_iter().flatten().min()
+                let oldest = self
+                    .policy
+                    .call_timeout
+                    .and_then(|timeout| self.calls().map(|(_, since)| since + timeout).min());
+                [self.idle_at(), greeting, oldest].into_iter().flatten().min()
             }
             Phase::Waking(since) => self.policy.init_timeout.map(|timeout| since + timeout),
             Phase::Settling(until) => Some(until),
@@ -266,7 +266,6 @@ impl Hibernation {
     pub(crate) fn tick(&mut self, now: Instant, look: impl FnOnce() -> Signs) {
         match self.phase {
             Phase::Awake => {
-                self.talk.expire(now);
                 self.time_out(now);
                 self.rest_if_idle(now, look);
             }
@@ -287,38 +286,33 @@ impl Hibernation {
     pub(crate) fn cut_off(&mut self, why: &str) {
         let waiting: Vec<String> = self.talk.waiting().map(|(id, _)| id.to_owned()).collect();
         for id in waiting {
-            self.talk.give_up(&id);
-            self.refuse(&id, why);
+            self.give_up(id, why);
         }
     }
 
-    fn open(&self) -> Open {
-        // Nothing in there depends on the moment but tasks, which are let go when their time is over.
-        self.talk.open(self.talk.spoke())
+    /// What waits for an answer and is no greeting, which has a time of its own.
+    fn calls(&self) -> impl Iterator<Item = (&str, Instant)> {
+        let greeting = self.talk.greeting().map(|(id, _)| id);
+        self.talk.waiting().filter(move |(id, _)| Some(*id) != greeting)
     }
 
-    /// Since when neither side has said anything, nor been asked anything by us. Who does not answer
-    /// us is not waited for for ever.
-    fn silent_since(&self) -> Instant {
-        let ours = !self.own.is_empty() || !self.begun_again.is_empty();
-        let asked = ours.then(|| self.own_since + OWN_PATIENCE);
-        self.talk.spoke().max(self.looked).max(asked.unwrap_or(self.looked))
+    /// When it has been silent for long enough, if nobody says anything from now on.
+    fn idle_at(&self) -> Option<Instant> {
+        let after = self.policy.idle.after().filter(|_| !self.host_closed)?;
+        let silent = (self.talk.spoke().max(self.looked) + after).max(self.talk.frees_at()?);
+        let owed = !self.own.is_empty() || !self.begun_again.is_empty();
+        Some(if owed { silent.max(self.own_since + OWN_PATIENCE) } else { silent })
     }
 
     fn rest_if_idle(&mut self, now: Instant, look: impl FnOnce() -> Signs) {
-        let Some(after) = self.policy.idle.after() else { return };
-        let open = self.open();
-        if now < self.silent_since() + after || open == Open::Work || self.host_closed {
+        if self.idle_at().is_none_or(|due| now < due) {
             return;
         }
         self.looked = now;
         let mut signs = look();
         signs.stateless = self.talk.era() == Some(Era::Modern);
         signs.asked = matches!(self.policy.idle, Idle::After(_));
-        if signs.suffice(open == Open::Watches) {
-            self.own.clear();
-            self.begun_again.clear();
-            self.too_late.clear();
+        if signs.suffice(self.talk.open(now) == Open::Watches) {
             (self.phase, self.signs) = (Phase::Leaving, signs);
             self.acts.push_back(Act::Tell(Told::Slept(signs)));
             self.acts.push_back(Act::Rest { failed: false });
@@ -332,31 +326,32 @@ impl Hibernation {
         if let (Some((id, since)), Some(timeout)) = (self.talk.greeting(), self.policy.init_timeout)
             && now >= since + timeout
         {
-            let id = id.to_owned();
-            self.talk.give_up(&id);
             let seconds = timeout.as_secs_f64();
-            self.refuse(
-                &id,
-                &format!("the server did not answer within {seconds} s (--init-timeout)"),
-            );
+            let why = format!("the server did not answer within {seconds} s (--init-timeout)");
+            self.give_up(id.to_owned(), &why);
             self.acts.push_back(Act::End(Over::InitTimeout));
         }
         let Some(timeout) = self.policy.call_timeout else { return };
         let late = |since: Instant| now >= since + timeout;
-        let waiting = self.talk.waiting().filter(|(_, since)| late(*since));
+        let waiting = self.calls().filter(|(_, since)| late(*since));
         let waiting: Vec<String> = waiting.map(|(id, _)| id.to_owned()).collect();
         for id in waiting {
-            self.talk.give_up(&id);
-            let seconds = timeout.as_secs_f64();
-            self.refuse(&id, &format!("no answer within {seconds} s (--call-timeout)"));
             let raw: serde_json::Value = serde_json::from_str(&id).unwrap_or_default();
             let cancelled = json!({
                 "jsonrpc": "2.0", "method": "notifications/cancelled",
                 "params": { "requestId": raw, "reason": "timed out" },
             });
+            let seconds = timeout.as_secs_f64();
+            self.give_up(id, &format!("no answer within {seconds} s (--call-timeout)"));
             self.acts.push_back(Act::ToServer(format!("{cancelled}\n").into_bytes()));
-            self.too_late.insert(id);
         }
+    }
+
+    /// Answers a request that the server has, in its place and once for all.
+    fn give_up(&mut self, id: String, why: &str) {
+        self.talk.give_up(&id);
+        self.refuse(&id, why);
+        self.too_late.insert(id);
     }
 
     /// Answers a request with an error.
@@ -513,7 +508,7 @@ impl Hibernation {
     }
 
     /// True if a line of a server that was started anew is none of the host's business.
-    fn is_for_us(&mut self, line: &[u8]) -> bool {
+    fn is_for_us(&mut self, line: &[u8], now: Instant) -> bool {
         let Line::One(envelope) = read(line) else { return false };
         match (envelope.shape(), envelope.id) {
             (Shape::Response, Some(id)) => {
@@ -533,7 +528,7 @@ impl Hibernation {
                 }
                 // It says so of itself while it begins; whether it is true, we are about to see.
                 let compared = |own: &Own| matches!(own, Own::Listed(l) if l.changed() == method);
-                self.own.values().any(compared)
+                now < self.own_since + OWN_PATIENCE && self.own.values().any(compared)
             }
             _ => false,
         }
