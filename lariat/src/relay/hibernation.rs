@@ -561,3 +561,6 @@ fn requests_in(line: &[u8]) -> Vec<String> {
         _ => id_of(line).into_iter().collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;
