@@ -77,7 +77,7 @@ pub struct Run {
 }
 
 /// How a server's streams reach the host.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub enum Mode {
     /// They are the host's own.
     Direct,

@@ -10,7 +10,7 @@ mod known;
 
 use super::envelope::{Envelope, Items, Line, Shape, read};
 use super::lookout::Sight;
-use details::{Details, Task, created_task, elicitations_in, is_accepted, is_modern};
+use details::{Details, Task, created_task, elicitations_in, is_accepted, is_modern, wants_input};
 pub(crate) use known::{Answer, Known, List};
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,7 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The two ways to speak MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) enum Era {
     /// A handshake, and state from then on.
     Legacy,
@@ -44,13 +45,21 @@ pub(crate) enum Open {
 
 /// What a host has asked and not been told yet.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 struct Asked {
     what: What,
     since: Instant,
 }
 
+impl Asked {
+    fn greets(&self) -> bool {
+        matches!(self.what, What::Initialize | What::Discover)
+    }
+}
+
 /// What the answer will mean.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 enum What {
     Initialize,
     Discover,
@@ -69,6 +78,7 @@ enum What {
 
 /// A conversation so far.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) struct Conversation {
     era: Option<Era>,
     /// By the id as it is written.
@@ -82,6 +92,8 @@ pub(crate) struct Conversation {
     subscriptions: BTreeMap<String, Vec<u8>>,
     tasks: BTreeMap<String, Option<Instant>>,
     elicitations: BTreeSet<String>,
+    /// How often the server has asked for more instead of answering, and not been told yet.
+    inputs: u32,
     known: Known,
     /// Somebody has said something.
     begun: bool,
@@ -105,6 +117,7 @@ impl Conversation {
             subscriptions: BTreeMap::new(),
             tasks: BTreeMap::new(),
             elicitations: BTreeSet::new(),
+            inputs: 0,
             known: Known::default(),
             begun: false,
             greeted: None,
@@ -132,7 +145,8 @@ impl Conversation {
         let listens = |asked: &Asked| matches!(asked.what, What::Listen(_));
         let waits = self.asked.values().any(|asked| !listens(asked)) || !self.wanted.is_empty();
         let works = |until: &Option<Instant>| until.is_none_or(|until| now < until);
-        let elsewhere = self.tasks.values().any(works) || !self.elicitations.is_empty();
+        let elsewhere = !self.elicitations.is_empty() || self.inputs > 0;
+        let elsewhere = elsewhere || self.tasks.values().any(works);
         if self.lost_track || !settled || waits || elsewhere {
             Open::Work
         } else if !self.subscriptions.is_empty() || !self.asked.is_empty() {
@@ -160,9 +174,24 @@ impl Conversation {
 
     /// Since when the host waits for the server to introduce itself, and by which id.
     pub(crate) fn greeting(&self) -> Option<(&str, Instant)> {
-        let greets = |asked: &Asked| matches!(asked.what, What::Initialize | What::Discover);
-        let (id, asked) = self.asked.iter().find(|(_, asked)| greets(asked))?;
+        let (id, asked) = self.asked.iter().find(|(_, asked)| asked.greets())?;
         Some((id, asked.since))
+    }
+
+    /// What waits for an answer and is no greeting, which has a time of its own.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (&str, Instant)> {
+        let greets = |id: &str| self.asked.get(id).is_some_and(Asked::greets);
+        self.waiting().filter(move |(id, _)| !greets(id))
+    }
+
+    /// The server is gone, and what it has asked with it.
+    pub(crate) fn server_left(&mut self) {
+        self.wanted.clear();
+    }
+
+    /// True for a ping, which anybody can answer.
+    pub(crate) fn is_ping(line: &[u8]) -> bool {
+        matches!(read(line), Line::One(envelope) if envelope.method.as_deref() == Some("ping"))
     }
 
     /// Nobody is going to answer this any more.
@@ -249,6 +278,9 @@ impl Conversation {
                 if self.era.is_none() && is_modern(&details) {
                     self.era = Some(Era::Modern);
                 }
+                if details.gives_input() {
+                    self.inputs = self.inputs.saturating_sub(1);
+                }
                 let what = self.meaning(method, id, line, &details);
                 if !matches!(what, What::Ping) {
                     self.spoke = now;
@@ -299,7 +331,7 @@ impl Conversation {
             "subscriptions/listen" => What::Listen(line.to_vec()),
             "tasks/get" | "tasks/cancel" | "tasks/update" => What::TaskState(task()),
             "tasks/result" => What::TaskEnd(task()),
-            method => match List::asked_by(method).filter(|_| details.cursor.is_none()) {
+            method => match List::asked_by(method).filter(|_| details.is_plain) {
                 Some(list) if self.era == Some(Era::Legacy) => What::List(list),
                 _ => What::Other,
             },
@@ -349,10 +381,13 @@ impl Conversation {
     fn told(&mut self, method: &str, details: &Details<'_>, now: Instant) {
         match method {
             "notifications/cancelled" => {
-                if let Some(id) = details.request_id {
-                    self.wanted.remove(id.get());
-                    // Or a listen that it ends.
-                    self.asked.remove(id.get());
+                // Both sides count from the same number: it takes back what it has asked, or ends a
+                // listen, and nothing else of the host's.
+                if let Some(id) = details.request_id.map(RawValue::get)
+                    && self.wanted.remove(id).is_none()
+                    && matches!(self.asked.get(id), Some(Asked { what: What::Listen(_), .. }))
+                {
+                    self.asked.remove(id);
                 }
             }
             "notifications/elicitation/complete" => {
@@ -375,12 +410,17 @@ impl Conversation {
         if let Some(error) = message.error {
             self.elicitations.extend(elicitations_in(error));
         }
+        if message.result.is_some_and(wants_input) {
+            self.inputs += 1;
+        }
         if let Some(task) = message.result.and_then(created_task) {
             self.note_task(task, now);
         }
         match what {
             What::Initialize if succeeded => {
                 self.known.meet(message.result.map(|result| Answer::new(line, result)));
+                // Whoever looked for the other era has given that up.
+                self.asked.retain(|_, asked| !matches!(asked.what, What::Discover));
             }
             What::Initialize => self.initialize = None,
             What::List(list) if succeeded => {
@@ -400,9 +440,8 @@ impl Conversation {
                     let task = Task { id, ..details.task_state() };
                     self.note_task(task, now);
                 }
-                Some(_) => {}
-                // It does not know such a task.
-                None => _ = self.tasks.remove(&id),
+                // An error need not be the end of it.
+                _ => {}
             },
             What::TaskEnd(id) => _ = self.tasks.remove(&id),
             _ => {}
@@ -472,7 +511,7 @@ impl Conversation {
             self.known = known;
             return Some(answer);
         }
-        let list = List::asked_by(method).filter(|_| details.cursor.is_none())?;
+        let list = List::asked_by(method).filter(|_| details.is_plain)?;
         if self.era != Some(Era::Legacy) {
             return None;
         }

@@ -11,7 +11,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const LOOK_AT_PROCESSES: Duration = Duration::from_millis(100);
 
 /// Whoever uses this share of a CPU or more, spins.
-const SPINS: f64 = 0.8;
+const SPINS: f64 = 0.5;
 
 /// How many looks it takes to say so.
 const LOOKS: u32 = 3;
@@ -68,7 +68,8 @@ impl Bounds {
     }
 
     /// Looks, if it is time to.
-    pub(super) fn look(&mut self, hold: &Hold, nobody_waits: bool) -> Option<Beyond> {
+    /// `alone` says since when nobody waits for it.
+    pub(super) fn look(&mut self, hold: &Hold, alone: Option<Instant>) -> Option<Beyond> {
         let now = Instant::now();
         if self.next.is_none_or(|next| now < next) {
             return None;
@@ -84,11 +85,11 @@ impl Bounds {
         if (too_many && !enforced.processes) || refused {
             return Some(Beyond::breach(Breach::Processes));
         }
-        self.alone = match self.alone {
-            Some(alone) if nobody_waits => Some(alone),
-            _ if nobody_waits => Some((now, usage.cpu)),
-            _ => None,
-        };
+        self.alone = alone.map(|alone| match self.alone {
+            // What it did before somebody last spoke was for them.
+            Some((since, before)) if since >= alone => (since, before),
+            _ => (now, usage.cpu),
+        });
         let (Some((since, before)), Some(spin)) = (self.alone, self.spin) else { return None };
         let alone = now.duration_since(since);
         if alone < spin {

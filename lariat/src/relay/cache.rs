@@ -16,16 +16,19 @@ use std::path::{Path, PathBuf};
 const LONGEST: u64 = 1 << 20;
 
 /// Which server an answer is from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key(String);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
+pub struct Key(u64, u64);
 
 impl Key {
-    /// Of a command as it would be started here: looked up in `path`, with variables of these names.
+    /// Of a command as it would be started here: looked up in `path`, with variables of these names, in
+    /// this directory.
     pub fn new(
         program: &OsStr,
         args: &[OsString],
         names: impl IntoIterator<Item = OsString>,
         path: Option<&OsStr>,
+        directory: &Path,
     ) -> Key {
         let mut names: Vec<OsString> = names.into_iter().collect();
         names.sort();
@@ -35,10 +38,10 @@ impl Key {
         });
         let half = |salt: u8| {
             let mut hasher = DefaultHasher::new();
-            (salt, program, args, &names, &identity).hash(&mut hasher);
+            (salt, program, args, &names, &identity, directory).hash(&mut hasher);
             hasher.finish()
         };
-        Key(format!("{:016x}{:016x}", half(0), half(1)))
+        Key(half(0), half(1))
     }
 }
 
@@ -61,7 +64,10 @@ pub(super) struct Cache {
 
 impl Cache {
     pub(super) fn open(state_dir: &Path, key: &Key) -> Cache {
-        Cache { file: state_dir.join("cache").join(format!("{}.json", key.0)), written: 0 }
+        Cache {
+            file: state_dir.join("cache").join(format!("{:016x}{:016x}.json", key.0, key.1)),
+            written: 0,
+        }
     }
 
     /// What was written, if it can be used.
@@ -106,7 +112,13 @@ mod tests {
         let key = |program: &str, args: &[&str], names: &[&str]| {
             let args: Vec<OsString> = args.iter().map(OsString::from).collect();
             let names = names.iter().map(OsString::from);
-            Key::new(program.as_ref(), &args, names, Some(OsStr::new("/usr/bin:/bin")))
+            Key::new(
+                program.as_ref(),
+                &args,
+                names,
+                Some(OsStr::new("/usr/bin:/bin")),
+                Path::new("/"),
+            )
         };
         let one = key("sh", &["-c", "x"], &["A", "B"]);
         assert_eq!(one, key("sh", &["-c", "x"], &["B", "A"]));

@@ -39,6 +39,7 @@ const SETTLES: Duration = Duration::from_secs(1);
 const DIGESTED: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 enum Phase {
     Awake,
     Leaving,
@@ -51,6 +52,7 @@ enum Phase {
 
 /// What the answer to a request of our own is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 enum Own {
     /// Something is in force again.
     Repeated,
@@ -60,6 +62,7 @@ enum Own {
 
 /// One conversation, its server there or not.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) struct Hibernation {
     policy: Policy,
     talk: Conversation,
@@ -78,6 +81,8 @@ pub(crate) struct Hibernation {
     failures: u32,
     not_before: Option<Instant>,
     host_closed: bool,
+    /// A line is on its way.
+    passing: bool,
     /// Why it sleeps.
     signs: Signs,
     acts: VecDeque<Act>,
@@ -100,6 +105,7 @@ impl Hibernation {
             failures: 0,
             not_before: None,
             host_closed: false,
+            passing: false,
             signs: Signs::default(),
             acts: VecDeque::new(),
         }
@@ -144,9 +150,15 @@ impl Hibernation {
         self.queue.iter().map(Vec::len).sum()
     }
 
-    /// True if nobody waits for anything: what the server does now, it does by itself.
-    pub(crate) fn nobody_waits(&self) -> bool {
-        self.phase == Phase::Awake && self.talk.waiting().next().is_none()
+    /// Since when nobody waits for anything: what the server does now, it does by itself.
+    pub(crate) fn alone_since(&self, now: Instant) -> Option<Instant> {
+        let alone = self.phase == Phase::Awake && self.talk.open(now) != Open::Work;
+        alone.then(|| self.talk.spoke())
+    }
+
+    /// Tells whether a line is on its way, in the middle of which nobody is put to sleep.
+    pub(crate) fn set_passing(&mut self, passing: bool) {
+        self.passing = passing;
     }
 
     /// What was said between host and server.
@@ -171,7 +183,9 @@ impl Hibernation {
             return;
         }
         let undisturbed = self.queue.is_empty() && !self.is_waking();
-        if undisturbed && let Some(answer) = self.talk.answer(line, now) {
+        if (undisturbed || Conversation::is_ping(line))
+            && let Some(answer) = self.talk.answer(line, now)
+        {
             self.acts.push_back(Act::ToHost(answer));
         } else if !(undisturbed && self.talk.is_idle_talk(line)) {
             self.queue.push_back(line.to_vec());
@@ -184,6 +198,7 @@ impl Hibernation {
         self.host_closed = true;
         match self.phase {
             Phase::Awake => self.acts.push_back(Act::CloseInput),
+            Phase::Waking(_) | Phase::Settling(_) => self.acts.push_back(Act::Hurry),
             _ if self.queue.is_empty() => self.acts.push_back(Act::End(Over::HostClosed)),
             _ => {}
         }
@@ -231,6 +246,7 @@ impl Hibernation {
             self.fail(why, now);
         }
         self.phase = Phase::Asleep;
+        self.talk.server_left();
         // It owes us nothing any more.
         self.own.clear();
         self.too_late.clear();
@@ -252,7 +268,7 @@ impl Hibernation {
                 let oldest = self
                     .policy
                     .call_timeout
-                    .and_then(|timeout| self.calls().map(|(_, since)| since + timeout).min());
+                    .and_then(|timeout| self.talk.calls().map(|(_, since)| since + timeout).min());
                 [self.idle_at(), greeting, oldest].into_iter().flatten().min()
             }
             Phase::Waking(since) => self.policy.init_timeout.map(|timeout| since + timeout),
@@ -288,17 +304,12 @@ impl Hibernation {
         for id in waiting {
             self.give_up(id, why);
         }
-    }
-
-    /// What waits for an answer and is no greeting, which has a time of its own.
-    fn calls(&self) -> impl Iterator<Item = (&str, Instant)> {
-        let greeting = self.talk.greeting().map(|(id, _)| id);
-        self.talk.waiting().filter(move |(id, _)| Some(*id) != greeting)
+        self.refuse_all(why);
     }
 
     /// When it has been silent for long enough, if nobody says anything from now on.
     fn idle_at(&self) -> Option<Instant> {
-        let after = self.policy.idle.after().filter(|_| !self.host_closed)?;
+        let after = self.policy.idle.after().filter(|_| !self.host_closed && !self.passing)?;
         let silent = (self.talk.spoke().max(self.looked) + after).max(self.talk.frees_at()?);
         let owed = !self.own.is_empty() || !self.begun_again.is_empty();
         Some(if owed { silent.max(self.own_since + OWN_PATIENCE) } else { silent })
@@ -333,17 +344,17 @@ impl Hibernation {
         }
         let Some(timeout) = self.policy.call_timeout else { return };
         let late = |since: Instant| now >= since + timeout;
-        let waiting = self.calls().filter(|(_, since)| late(*since));
+        let waiting = self.talk.calls().filter(|(_, since)| late(*since));
         let waiting: Vec<String> = waiting.map(|(id, _)| id.to_owned()).collect();
         for id in waiting {
-            let raw: serde_json::Value = serde_json::from_str(&id).unwrap_or_default();
-            let cancelled = json!({
-                "jsonrpc": "2.0", "method": "notifications/cancelled",
-                "params": { "requestId": raw, "reason": "timed out" },
-            });
+            // The id as it was written.
+            let cancelled = format!(
+                "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\
+                 \"params\":{{\"requestId\":{id},\"reason\":\"timed out\"}}}}\n"
+            );
             let seconds = timeout.as_secs_f64();
             self.give_up(id, &format!("no answer within {seconds} s (--call-timeout)"));
-            self.acts.push_back(Act::ToServer(format!("{cancelled}\n").into_bytes()));
+            self.acts.push_back(Act::ToServer(cancelled.into_bytes()));
         }
     }
 
@@ -367,19 +378,27 @@ impl Hibernation {
             self.phase = Phase::Waking(now);
             self.acts.push_back(Act::Tell(Told::Waking));
             self.acts.push_back(Act::Start);
+            if self.host_closed {
+                self.acts.push_back(Act::Hurry);
+            }
         }
     }
 
-    /// The wake came to nothing: whoever waits is told, and the next message tries again.
-    fn fail(&mut self, why: &str, now: Instant) {
+    /// What has waited is not going to be heard.
+    fn refuse_all(&mut self, why: &str) {
         let waiting: Vec<Vec<u8>> = self.queue.drain(..).collect();
         for line in waiting {
             // What it takes back is taken back all the same.
             self.talk.is_idle_talk(&line);
             for id in requests_in(&line) {
-                self.refuse(&id, &format!("the server could not be started again: {why}"));
+                self.refuse(&id, why);
             }
         }
+    }
+
+    /// The wake came to nothing: whoever waits is told, and the next message tries again.
+    fn fail(&mut self, why: &str, now: Instant) {
+        self.refuse_all(&format!("the server could not be started: {why}"));
         let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
         (self.failures, self.not_before) = (self.failures + 1, Some(now + pause));
         self.acts.push_back(Act::Tell(Told::WakeFailed(why.to_owned())));
@@ -427,7 +446,6 @@ impl Hibernation {
     /// The new server knows who it speaks with: tells it the rest, and what has waited.
     fn go_on(&mut self, now: Instant) {
         let Phase::Waking(since) = self.phase else { return };
-        (self.failures, self.not_before) = (0, None);
         (self.own_since, self.looked) = (now, now);
         let legacy = self.talk.era() == Some(Era::Legacy);
         if let (Some((_, _, initialized)), true) = (self.talk.handshake(), legacy)
@@ -454,7 +472,8 @@ impl Hibernation {
 
     /// Says what has waited.
     fn deliver(&mut self, now: Instant) {
-        self.phase = Phase::Awake;
+        (self.phase, self.own_since) = (Phase::Awake, now);
+        (self.failures, self.not_before) = (0, None);
         let legacy = self.talk.era() == Some(Era::Legacy);
         let changed: Vec<String> = self.talk.subscribed().map(str::to_owned).collect();
         while let Some(line) = self.queue.pop_front() {
@@ -562,5 +581,7 @@ fn requests_in(line: &[u8]) -> Vec<String> {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@ use crate::snapshot::Evidence;
 use std::time::Duration;
 
 /// How patient to be with a silent or a hanging server.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(test, derive(Hash))]
 pub struct Policy {
     /// When a server that nobody speaks with is put to sleep.
     pub idle: Idle,
@@ -21,6 +22,7 @@ pub struct Policy {
 
 /// When a silent server is put to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub enum Idle {
     /// Never.
     Off,
@@ -42,6 +44,7 @@ impl Idle {
 
 /// What speaks for putting a server to sleep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) struct Signs {
     /// The same host has started the same command again since.
     pub(crate) superseded: bool,

@@ -77,10 +77,9 @@ impl Watch {
         self.up.interest().filter(|_| self.up.is_pending() || !unheard)
     }
 
-    /// When to call [`Watch::tick`]: not in the middle of a line, whose end will come.
+    /// When to call [`Watch::tick`].
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let quiet = self.up.is_at_rest() && self.down.is_at_rest();
-        self.machine.deadline().filter(|_| quiet || !self.machine.host_is_heard())
+        self.machine.deadline()
     }
 
     /// Time has passed and nothing has come.
@@ -139,6 +138,8 @@ impl Watch {
         };
         self.up.set_through(self.machine.host_is_heard());
         self.down.set_through(self.machine.server_is_heard());
+        let passing = !(self.up.is_at_rest() && self.down.is_at_rest());
+        self.machine.set_passing(passing);
         if self.closing && !self.up.is_pending() {
             self.up.drop_sink();
         }

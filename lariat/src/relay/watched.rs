@@ -203,7 +203,10 @@ pub(super) fn note(entry: &Entry, machine: &Hibernation, told: &Told) {
             return tell(entry, State::Ending, silent(), &signs.evidence());
         }
         Told::Stayed(signs) => return tell(entry, State::Ready, silent(), &signs.evidence()),
-        Told::Waking => return tell(entry, State::Waking, None, &[]),
+        Told::Waking => {
+            entry.begin();
+            return tell(entry, State::Waking, None, &[]);
+        }
         Told::Asleep(signs) => {
             tell(entry, State::Asleep, silent(), &signs.evidence());
             (

@@ -151,7 +151,7 @@ impl<'a> Wrapper<'a> {
                         if let Ends::Held(control) = &self.ends {
                             control.say(&Word::Emptied);
                         }
-                        return Ok(if self.only_rests() {
+                        return Ok(if report.breach.is_none() && self.only_rests() {
                             self.rest(report)
                         } else {
                             Some(self.finish(report))
@@ -203,7 +203,7 @@ impl<'a> Wrapper<'a> {
             Ends::Watched(watch) => watch.deadline(),
             _ => None,
         };
-        let bounds = self.bounds.deadline();
+        let bounds = self.bounds.deadline().filter(|_| self.cause.is_none());
         let deadlines =
             [self.hold.deadline(), parent_check, self.drain.deadline(), knock_again, watch, bounds];
         if !contain::wait(&mut fds, deadlines.into_iter().flatten().min()) {
@@ -384,7 +384,9 @@ impl<'a> Wrapper<'a> {
                     watch.close_input();
                     self.end(Reason::StdinClosed, Ask::Closed);
                 }
-                Act::End(Over::HostClosed) => self.end(Reason::StdinClosed, Ask::Closed),
+                Act::Hurry | Act::End(Over::HostClosed) => {
+                    self.end(Reason::StdinClosed, Ask::Closed);
+                }
                 Act::End(Over::InitTimeout) => {
                     watch.up.drop_sink();
                     self.end(Reason::InitTimeout, Ask::Closed);
@@ -398,12 +400,12 @@ impl<'a> Wrapper<'a> {
 
     /// Ends a server that goes beyond what it may.
     fn keep_within_bounds(&mut self) {
-        let nobody_waits = match &self.ends {
-            Ends::Watched(watch) => watch.machine.nobody_waits(),
-            _ => false,
+        let alone = match &self.ends {
+            Ends::Watched(watch) => watch.machine.alone_since(Instant::now()),
+            _ => None,
         };
         if self.cause.is_none()
-            && let Some(beyond) = self.bounds.look(&self.hold, nobody_waits)
+            && let Some(beyond) = self.bounds.look(&self.hold, alone)
         {
             self.cut_off(&beyond.words);
             if let Ends::Watched(watch) = &mut self.ends {
@@ -424,7 +426,12 @@ impl<'a> Wrapper<'a> {
     /// The command could not be started. If there was one before, the session goes on without.
     fn did_not_start(mut self, error: contain::Error) -> Result<Option<Outcome>, Failure> {
         match &mut self.ends {
-            Ends::Watched(watch) if watch.machine.is_waking() && self.cause.is_none() => {
+            Ends::Watched(watch) if watch.machine.is_waking() && self.cause.is_some() => {
+                // It was to end anyway.
+                let nothing = Report::nothing(self.hold.backend());
+                Ok(Some(self.finish(nothing)))
+            }
+            Ends::Watched(watch) if watch.machine.is_waking() => {
                 let failure = Failure::Start(error);
                 watch.part();
                 watch.machine.ended(&failure.in_words("its command"), Instant::now());

@@ -208,7 +208,8 @@ impl Host {
     pub(crate) fn await_sleep(&mut self) {
         let asleep = until(PATIENCE, || {
             while self.attend(Duration::ZERO).is_some() {}
-            self.tree().is_empty()
+            // Not even its guardian: one that is just being started is no server yet.
+            eyes::below(self.wrapper()).is_empty()
         });
         let tree: Vec<String> = self.tree().into_iter().map(eyes::describe).collect();
         assert!(asleep, "awake after {PATIENCE:?}: {tree:#?}");

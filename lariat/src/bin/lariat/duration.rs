@@ -25,6 +25,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// The same, if it is any time at all.
+pub(crate) fn some(text: &str) -> Result<Duration, String> {
+    parse(text).and_then(|time| if time.is_zero() { Err("more than 0".into()) } else { Ok(time) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

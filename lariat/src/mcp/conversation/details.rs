@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What is looked for in an object.
@@ -11,8 +12,6 @@ use std::time::Duration;
 pub(super) struct Details<'a> {
     #[serde(borrow, default)]
     pub(super) request_id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub(super) cursor: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) uri: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -37,6 +36,13 @@ pub(super) struct Details<'a> {
     data: Option<&'a RawValue>,
     #[serde(borrow, default)]
     elicitations: Option<Vec<&'a RawValue>>,
+    #[serde(borrow, default)]
+    input_responses: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    request_state: Option<&'a RawValue>,
+    /// There is nothing in it but `_meta`.
+    #[serde(skip)]
+    pub(super) is_plain: bool,
 }
 
 /// A task, as far as it concerns us.
@@ -53,9 +59,11 @@ impl<'a> Details<'a> {
     pub(super) fn of(object: Option<&'a RawValue>) -> Option<Details<'a>> {
         match object {
             Some(object) if object.get().starts_with('{') => {
-                serde_json::from_str(object.get()).ok()
+                let mut details: Details<'_> = serde_json::from_str(object.get()).ok()?;
+                details.is_plain = is_plain(object);
+                Some(details)
             }
-            _ => Some(Details::default()),
+            _ => Some(Details { is_plain: true, ..Details::default() }),
         }
     }
 
@@ -69,6 +77,32 @@ impl<'a> Details<'a> {
             lives: self.ttl.and_then(|ttl| ttl.get().parse().ok()).map(Duration::from_millis),
         }
     }
+}
+
+impl Details<'_> {
+    /// True if a request gives what the server had asked for instead of an answer.
+    pub(super) fn gives_input(&self) -> bool {
+        self.input_responses.is_some() || self.request_state.is_some()
+    }
+}
+
+fn is_plain(object: &RawValue) -> bool {
+    // Most params are no list's, and longer.
+    object.get().len() < 4096
+        && serde_json::from_str::<BTreeMap<&str, &RawValue>>(object.get())
+            .is_ok_and(|members| members.keys().all(|key| *key == "_meta"))
+}
+
+/// True if a result asks for more before there can be one.
+pub(super) fn wants_input(result: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow, rename = "resultType")]
+        kind: Cow<'a, str>,
+    }
+    result.get().contains("\"input_required\"")
+        && serde_json::from_str::<Kind<'_>>(result.get())
+            .is_ok_and(|result| result.kind == "input_required")
 }
 
 /// True if a request says of itself what a handshake would have said.

@@ -11,6 +11,7 @@ const REPEATED: usize = 128 << 10;
 
 /// What a server can list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) enum List {
     Tools,
     Prompts,
@@ -58,6 +59,7 @@ impl List {
 
 /// An answer that was given.
 #[derive(Debug, Clone)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) struct Answer {
     /// All of it, unless it is long.
     line: Option<Vec<u8>>,
@@ -69,7 +71,9 @@ impl Answer {
     pub(super) fn new(line: &[u8], result: &RawValue) -> Answer {
         let mut hasher = DefaultHasher::new();
         result.get().hash(&mut hasher);
-        let line = (line.len() <= REPEATED).then(|| line.to_vec());
+        // The other pages would be asked of another server, which does not know where this one was.
+        let whole = line.len() <= REPEATED && !result.get().contains("\"nextCursor\"");
+        let line = whole.then(|| line.to_vec());
         Answer { line, print: hasher.finish() }
     }
 
@@ -95,6 +99,7 @@ impl Answer {
 
 /// What a server has said of itself.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) struct Known {
     pub(crate) initialize: Option<Answer>,
     /// The answer holds for who asks with these: version and capabilities, as they were written.

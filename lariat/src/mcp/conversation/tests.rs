@@ -271,3 +271,68 @@ fn what_is_never_answered_is_not_remembered_for_ever() {
     }
     assert_eq!(open(&talk), Open::Work);
 }
+
+#[test]
+fn what_the_server_takes_back_is_its_own() {
+    let mut talk = shaken(&[
+        r#">{"id":5,"method":"tools/call"}"#,
+        r#"<{"id":5,"method":"sampling/createMessage"}"#,
+        r#"<{"method":"notifications/cancelled","params":{"requestId":5}}"#,
+    ]);
+    assert_eq!(open(&talk), Open::Work, "the host's call has the same number");
+    play(&mut talk, r#"<{"id":5,"result":{}}"#, Instant::now());
+    assert_eq!(open(&talk), Open::Nothing);
+}
+
+#[test]
+fn whoever_looked_for_the_other_era_in_vain_waits_for_nothing() {
+    let mut talk = after(&[r#">{"id":"d","method":"server/discover","params":{}}"#]);
+    for line in HANDSHAKE {
+        play(&mut talk, line, Instant::now());
+    }
+    assert_eq!((open(&talk), talk.greeting()), (Open::Nothing, None));
+}
+
+#[test]
+fn an_error_about_a_task_is_not_its_end() {
+    let talk = shaken(&[
+        r#">{"id":5,"method":"tools/call","params":{"task":{}}}"#,
+        r#"<{"id":5,"result":{"task":{"taskId":"t","status":"working"}}}"#,
+        r#">{"id":6,"method":"tasks/get","params":{"taskId":"t"}}"#,
+        r#"<{"id":6,"error":{"code":-32603,"message":"busy"}}"#,
+    ]);
+    assert_eq!(open(&talk), Open::Work);
+}
+
+#[test]
+fn a_server_that_wants_more_first_is_waited_for() {
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+    let mut talk = after(&[
+        &format!(r#">{{"id":1,"method":"tools/call","params":{{{meta}}}}}"#),
+        r#"<{"id":1,"result":{"resultType":"input_required","requestState":"s","inputRequests":{}}}"#,
+    ]);
+    assert_eq!(open(&talk), Open::Work);
+    let again = r#""requestState":"s","inputResponses":{}"#;
+    play(
+        &mut talk,
+        &format!(r#">{{"id":2,"method":"tools/call","params":{{{meta},{again}}}}}"#),
+        Instant::now(),
+    );
+    play(&mut talk, r#"<{"id":2,"result":{"resultType":"complete"}}"#, Instant::now());
+    assert_eq!(open(&talk), Open::Nothing);
+}
+
+#[test]
+fn a_list_of_many_pages_is_not_repeated() {
+    let page = r#"<{"id":1,"result":{"tools":[],"nextCursor":"n"}}"#;
+    let mut talk = shaken(&[r#">{"id":1,"method":"tools/list"}"#, page]);
+    assert_eq!(talk.answer(b"{\"id\":2,\"method\":\"tools/list\"}\n", Instant::now()), None);
+    let whole = r#"<{"id":3,"result":{"tools":[]}}"#;
+    let mut talk = shaken(&[r#">{"id":3,"method":"tools/list","params":{"_meta":{}}}"#, whole]);
+    let mut ask = |params: &str| {
+        let line = format!("{{\"id\":4,\"method\":\"tools/list\",\"params\":{params}}}\n");
+        talk.answer(line.as_bytes(), Instant::now()).is_some()
+    };
+    assert!(ask("{}") && ask(r#"{"_meta":{"x":1}}"#));
+    assert!(!ask(r#"{"filter":"x"}"#) && !ask(r#"{"cursor":"x"}"#));
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) enum Act {
     /// Start the server.
     Start,
@@ -18,12 +19,15 @@ pub(crate) enum Act {
     ToHost(Vec<u8>),
     /// Everything was said that the host will ever say.
     CloseInput,
+    /// The host says nothing more: the server's time is up, whatever it is doing.
+    Hurry,
     /// Write this down.
     Tell(Told),
 }
 
 /// Why a session ends that we end ourselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) enum Over {
     /// The host has closed its end.
     HostClosed,
@@ -33,6 +37,7 @@ pub(crate) enum Over {
 
 /// What is worth writing down.
 #[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) enum Told {
     /// It begins to leave, and why it may.
     Slept(Signs),

@@ -108,7 +108,7 @@ impl Play {
 fn patient() -> Policy {
     Policy {
         idle: Idle::After(IDLE),
-        lazy: false,
+        lazy: None,
         init_timeout: Some(INIT),
         call_timeout: None,
         spin_limit: None,
@@ -122,7 +122,7 @@ fn error(id: u32, why: &str) -> String {
 
 /// The error for whoever has waited for a server that does not come.
 fn gone(id: u32, why: &str) -> String {
-    error(id, &format!("the server could not be started again: {why}"))
+    error(id, &format!("the server could not be started: {why}"))
 }
 
 #[test]
@@ -199,11 +199,12 @@ fn what_is_said_meanwhile_keeps_its_order() {
     let ping = r#"{"id":3,"method":"ping"}"#;
     play.host(CALL);
     play.host(ping);
+    assert_eq!(play.acts(), [r#"< {"jsonrpc":"2.0","id":3,"result":{}}"#], "anybody can say that");
     play.machine.ended("it exited with code 0", play.now);
     let note = r#"{"method":"notifications/note"}"#;
     play.host(note);
     play.wake();
-    let all = [INITIALIZED, CALL, ping, note].map(|line| format!("> {line}"));
+    let all = [INITIALIZED, CALL, note].map(|line| format!("> {line}"));
     assert_eq!(play.acts(), all);
 }
 
@@ -467,7 +468,10 @@ fn a_host_that_closes_is_served_to_the_end() {
     waking.sleep();
     waking.host(CALL);
     waking.machine.host_closed();
-    waking.wake();
+    assert_eq!(waking.acts(), ["Start", "Hurry"], "and its time runs");
+    waking.machine.started(waking.now);
+    assert_eq!(waking.acts(), [format!("> {INITIALIZE}")]);
+    assert!(!waking.server(INTRODUCED));
     let rest = [format!("> {INITIALIZED}"), format!("> {CALL}"), "CloseInput".into()];
     assert_eq!(waking.acts(), rest);
 
@@ -475,7 +479,7 @@ fn a_host_that_closes_is_served_to_the_end() {
     failing.sleep();
     failing.host(CALL);
     failing.machine.host_closed();
-    assert_eq!(failing.acts(), ["Start"]);
+    assert_eq!(failing.acts(), ["Start", "Hurry"]);
     failing.machine.ended("no such file", failing.now);
     assert_eq!(failing.acts(), [gone(2, "no such file"), "End(HostClosed)".into()]);
 }
@@ -492,4 +496,25 @@ fn what_is_known_is_enough_to_begin_with() {
     play.host(CALL);
     play.wake();
     assert_eq!(play.acts(), [format!("> {INITIALIZED}"), format!("> {CALL}")]);
+}
+
+#[test]
+fn a_ping_is_answered_while_it_wakes() {
+    let mut play = Play::shaken(patient());
+    play.sleep();
+    play.host(CALL);
+    assert_eq!(play.acts(), ["Start"]);
+    play.host(r#"{"jsonrpc":"2.0","id":99,"method":"ping"}"#);
+    assert_eq!(play.acts(), [r#"< {"jsonrpc":"2.0","id":99,"result":{}}"#]);
+}
+
+#[test]
+fn whoever_waits_for_a_wake_is_cut_off_too() {
+    let mut play = Play::shaken(patient());
+    play.sleep();
+    play.host(CALL);
+    assert_eq!(play.acts(), ["Start"]);
+    play.machine.cut_off("too much");
+    let said = play.acts();
+    assert!(said.len() == 1 && said[0].contains("too much"), "{said:?}");
 }

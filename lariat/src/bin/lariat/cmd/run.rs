@@ -61,20 +61,20 @@ struct Patience {
     #[arg(long, value_name = "WHEN", default_value = "off", value_parser = idle)]
     idle: When,
     /// The silence that `--idle auto` waits for
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::some)]
     idle_after: Duration,
     /// Start the server only when it is needed
     #[arg(long)]
     lazy: bool,
-    /// Time for the server to answer the host's first message [default: 60s if it is looked at]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-    init_timeout: Option<Duration>,
-    /// Time for the server to answer any other message [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-    call_timeout: Option<Duration>,
-    /// Time it may keep a CPU busy while nobody waits for it [default: 30s if it is looked at]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-    spin_limit: Option<Duration>,
+    /// Time to answer `initialize` or `server/discover`, or off [default: 60s with any of these options]
+    #[arg(long, value_name = "TIME", value_parser = within)]
+    init_timeout: Option<Within>,
+    /// Time to answer any other request, or off [default: off]
+    #[arg(long, value_name = "TIME", value_parser = within)]
+    call_timeout: Option<Within>,
+    /// Time to keep a CPU busy while nobody waits, or off [default: 30s with any of these options]
+    #[arg(long, value_name = "TIME", value_parser = within)]
+    spin_limit: Option<Within>,
 }
 
 /// What `--idle` can be.
@@ -89,21 +89,38 @@ fn idle(text: &str) -> Result<When, String> {
     match text {
         "auto" => Ok(When::Auto),
         "off" => Ok(When::Off),
-        _ => duration::parse(text)
+        _ => duration::some(text)
             .map(When::After)
-            .map_err(|_| "choose auto, off, or a time such as 10m".into()),
+            .map_err(|why| format!("auto, off, or a time: {why}")),
+    }
+}
+
+/// A time that something may take, if there is an end to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Within(Option<Duration>);
+
+fn within(text: &str) -> Result<Within, String> {
+    match text {
+        "off" => Ok(Within(None)),
+        _ => duration::some(text)
+            .map(|time| Within(Some(time)))
+            .map_err(|why| format!("off, or a time: {why}")),
     }
 }
 
 impl Patience {
     /// Messages are looked at only if something depends on them.
     fn mode(&self, relay: bool, bounded: bool, program: &OsStr, args: &[OsString]) -> Mode {
-        let lazy = self.lazy.then(|| Key::new(program, args, env::names(), env::path().as_deref()));
+        let lazy = self.lazy.then(|| {
+            let here = env::absolute(PathBuf::from("."));
+            Key::new(program, args, env::names(), env::path().as_deref(), &here)
+        });
         let timeouts = [self.init_timeout, self.call_timeout, self.spin_limit];
-        let timed = timeouts.iter().any(Option::is_some);
+        let timed = timeouts.iter().flatten().any(|within| within.0.is_some());
         if self.idle == When::Off && !self.lazy && !timed && !bounded {
             return if relay { Mode::Relayed } else { Mode::Direct };
         }
+        let unless = |given: Option<Within>, usual| given.map_or(usual, |within| within.0);
         Mode::Watched(Policy {
             idle: match self.idle {
                 When::Auto => Idle::Auto(self.idle_after),
@@ -111,9 +128,9 @@ impl Patience {
                 When::After(time) => Idle::After(time),
             },
             lazy,
-            init_timeout: Some(self.init_timeout.unwrap_or(INIT_TIMEOUT)),
-            call_timeout: self.call_timeout,
-            spin_limit: Some(self.spin_limit.unwrap_or(SPIN_LIMIT)),
+            init_timeout: unless(self.init_timeout, Some(INIT_TIMEOUT)),
+            call_timeout: unless(self.call_timeout, None),
+            spin_limit: unless(self.spin_limit, Some(SPIN_LIMIT)),
         })
     }
 }
