@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::Options;
 use crate::report::Report;
@@ -180,18 +180,17 @@ impl Peer {
     }
 
     /// Sends a request and waits for its answer, whatever else is said meanwhile.
-    pub(crate) fn request(&mut self, id: u64, method: &str, params: &Value) -> io::Result<()> {
-        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+    fn request(&mut self, id: u64, line: &str) -> io::Result<()> {
         self.to.as_mut().expect("not closed").write_all(format!("{line}\n").as_bytes())?;
         let mut said = Vec::new();
         loop {
             while let Some(end) = said.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = said.drain(..=end).collect();
-                let line: Value = serde_json::from_slice(&line).unwrap_or_default();
+                let line: Value = serde_json::from_slice(&line).map_err(io::Error::other)?;
                 if line["id"] == id && line["error"].is_null() {
                     return Ok(());
                 } else if line["id"] == id {
-                    return Err(io::Error::other(format!("{method}: {}", line["error"])));
+                    return Err(io::Error::other(format!("an error: {}", line["error"])));
                 }
             }
             match self.from.read(&mut self.buffer)? {
@@ -203,16 +202,16 @@ impl Peer {
 
     /// Everything that a host says before its first call, and the call.
     pub(crate) fn introduce(&mut self) -> io::Result<()> {
-        let hello: Value = serde_json::from_str(HELLO).map_err(io::Error::other)?;
-        self.request(0, "initialize", &hello["params"])?;
+        self.request(0, HELLO)?;
         self.settle()?;
         self.call(1)
     }
 
     /// A call that every server here can answer.
     pub(crate) fn call(&mut self, id: u64) -> io::Result<()> {
-        let params = json!({"name": "echo", "arguments": {"message": "hello", "text": "hello"}});
-        self.request(id, "tools/call", &params)
+        // The stub gives back what is between `text` and the last quote.
+        let between = BETWEEN.replace("\"text\"", "\"message\":\"hello\",\"text\"");
+        self.request(id, &format!("{BEFORE}{id}{between}hello{}", AFTER.trim_end()))
     }
 
     /// Sends `count` messages without waiting, and gives the time until all are answered.
