@@ -4,6 +4,7 @@
 //! several is collected, and one that grows too long is only walked through.
 
 use super::outline::{Outline, Walker};
+use std::io::BufRead;
 
 /// A longer line is looked at in passing, unless it has to be kept.
 pub(crate) const LONG: usize = 256 << 10;
@@ -30,7 +31,7 @@ pub(crate) struct Lookout {
 impl Lookout {
     /// Looks at what was read, and gives the lines that end in it. With `whole`, nothing is too long.
     pub(crate) fn look(&mut self, mut bytes: &[u8], whole: bool, mut see: impl FnMut(Sight<'_>)) {
-        while let Some(at) = bytes.iter().position(|b| *b == b'\n') {
+        while let Some(at) = end_of_line(bytes) {
             let (line, rest) = bytes.split_at(at + 1);
             bytes = rest;
             if let Some(mut walker) = self.walker.take() {
@@ -69,6 +70,13 @@ impl Lookout {
     pub(crate) fn partial(&self) -> &[u8] {
         &self.partial
     }
+}
+
+/// Where the first line ends. Every byte that passes is looked at here: as the C library does it.
+fn end_of_line(bytes: &[u8]) -> Option<usize> {
+    let mut rest = bytes;
+    let last = rest.skip_until(b'\n').ok()?.checked_sub(1)?;
+    (bytes[last] == b'\n').then_some(last)
 }
 
 #[cfg(test)]

@@ -41,8 +41,7 @@ impl Walker {
                 self.string(byte);
                 if self.in_string && !self.escaped {
                     // Most of a long line is one long string.
-                    let plain = |b: &u8| *b != b'"' && *b != b'\\';
-                    let run = rest.iter().take_while(|b| plain(b)).count();
+                    let run = plain_run(rest);
                     self.keep(&rest[..run]);
                     rest = &rest[run..];
                 }
@@ -120,6 +119,18 @@ impl Walker {
         self.key.clear();
         self.at_key = true;
     }
+}
+
+/// How many bytes go on within a string. In pieces without a way out first, which the compiler makes
+/// many comparisons at once of.
+fn plain_run(bytes: &[u8]) -> usize {
+    let special = |b: &u8| (*b == b'"') | (*b == b'\\');
+    let none = |piece: &[u8; 64]| !piece.iter().fold(false, |found, b| found | special(b));
+    let mut run = 0;
+    while bytes[run..].first_chunk().is_some_and(none) {
+        run += 64;
+    }
+    run + bytes[run..].iter().take_while(|b| !special(b)).count()
 }
 
 #[cfg(test)]
