@@ -11,7 +11,7 @@ mod finish;
 #[path = "host/place.rs"]
 mod place;
 
-use finish::finish;
+use finish::{finish, finish_with};
 use place::{PATIENCE, Place};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -298,7 +298,8 @@ fn stdout_carries_only_the_servers_bytes() {
         let mut run = place.lariat("run");
         run.args(manner).args(["--receipt", "receipt.json", "--grace", "10ms"]);
         run.args(["--", "sh", "-c", "printf 'a\\0b'; echo oops >&2; exit 9"]);
-        let output = finish(&mut run);
+        // Hung up on, it would have those ten milliseconds for all of it.
+        let output = finish_with(&mut run, Stdio::piped());
         assert_eq!(
             (output.stdout.as_slice(), output.stderr.as_slice()),
             (&b"a\0b"[..], &b"oops\n"[..])
