@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Policy {
     /// When a server that nobody speaks with is put to sleep.
     pub idle: Idle,
-    /// To start it only when it is needed, if it is known what it says of itself.
+    /// To start it only when it is needed: where to find what it said of itself when it last ran.
     pub lazy: Option<Key>,
     /// How long it may take to introduce itself.
     pub init_timeout: Option<Duration>,
