@@ -1,11 +1,11 @@
 //! Real clients and real servers. MCP Inspector and the Python SDK speak to two reference servers,
 //! started as their documentation says (`npx`, `uvx`): once bare, once through `lariat run`, once
-//! through `lariat run --relay`.
+//! through `lariat run --idle 1h`, where every message is looked at and no server falls asleep.
 //!
 //! Two facts are checked. The conversation is the same, byte for byte, in both directions and on
 //! both sides of Lariat. And when the client is killed, at any moment, nothing of it is left.
-//! A third, with the TypeScript SDKs too, is in `connect.rs`: the answers are the same if the server
-//! belongs to a session of the daemon's.
+//! Two more, with the TypeScript SDKs too: the answers are the same if the server belongs to a
+//! session of the daemon's (`connect.rs`), and if it sleeps between any two calls (`nap.rs`).
 //!
 //! The packages are installed by `./test` into the directory that `LARIAT_CLIENTS` names. Without
 //! it every test here is skipped, and the reason is printed. This file looks at `/proc` with its
@@ -14,8 +14,12 @@
 
 #[path = "clients/connect.rs"]
 mod connect;
+#[path = "clients/nap.rs"]
+mod nap;
 #[path = "clients/record.rs"]
 mod record;
+#[path = "clients/sdk.rs"]
+mod sdk;
 #[path = "clients/witness.rs"]
 mod witness;
 
@@ -89,6 +93,7 @@ fn trials() -> Vec<Trial> {
         }
     }
     trials.extend(connect::trials(&home));
+    trials.extend(nap::trials(&home));
     trials
 }
 
@@ -121,7 +126,10 @@ enum Server {
 enum Way {
     Bare,
     Direct,
-    Relay,
+    /// Messages are looked at, and the server is left awake.
+    Watched,
+    /// The server is put to sleep as soon as nobody speaks.
+    Napping,
 }
 
 impl Host {
@@ -285,7 +293,7 @@ impl Stage {
             if bare[0].answers.len() < 20 || bare[0].sent.len() < 100 {
                 return Err(format!("{question:?}: hardly anything was said: {bare:?}").into());
             }
-            for way in [Way::Direct, Way::Relay] {
+            for way in [Way::Direct, Way::Watched] {
                 self.same_as_bare(way, question, &mut bare)?;
             }
         }
@@ -334,7 +342,7 @@ impl Stage {
         })?;
         let mut dice = Dice(SEED ^ (self.client as u64) << 8 ^ self.server as u64);
         for kill in 1..KILLS {
-            let way = if kill % 2 == 0 { Way::Direct } else { Way::Relay };
+            let way = if kill % 2 == 0 { Way::Direct } else { Way::Watched };
             let moment = complete.min(LONGEST).mul_f64(1.5 * dice.roll());
             self.killed(way, |_, _| {
                 pause(moment);
@@ -385,7 +393,8 @@ fn wrapper(way: Way, room: &Path) -> Vec<String> {
     let words: &[&str] = match way {
         Way::Bare => &[],
         Way::Direct => &[LARIAT, "run", "--state-dir", &state, "--"],
-        Way::Relay => &[LARIAT, "run", "--relay", "--state-dir", &state, "--"],
+        Way::Watched => &[LARIAT, "run", "--idle", "1h", "--state-dir", &state, "--"],
+        Way::Napping => &[LARIAT, "run", "--idle", "300ms", "--state-dir", &state, "--"],
     };
     words.iter().map(ToString::to_string).collect()
 }

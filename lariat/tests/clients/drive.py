@@ -1,13 +1,17 @@
-"""A host made of the Python SDK: drive.py MODE TOKEN -- command args…
+"""A host made of the Python SDK: drive.py MODE TOKEN [naps] -- command args…
 
 talk   asks everything that has one answer, prints the answers, leaves politely.
 legacy the same, without looking for the modern era first.
 hold   repeats one call until somebody kills it, for two minutes at most.
+
+naps   before each call of a talk it waits until its server is asleep.
 """
 
 import asyncio
 import json
 import sys
+import time
+from pathlib import Path
 
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, get_default_environment, stdio_client
@@ -24,17 +28,38 @@ def show(answer):
     print(json.dumps(answer.model_dump(mode="json", by_alias=True), ensure_ascii=False), flush=True)
 
 
-async def talk(client):
+def below(pid):
+    """The children of a process, whichever of its threads started them."""
+    return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
+
+
+async def asleep():
+    """Waits until the wrapper has nothing below it. What the server asks meanwhile is answered."""
+    [wrapper] = [pid for pid in below("self") if Path(f"/proc/{pid}/comm").read_text() == "lariat\n"]
+    deadline = time.monotonic() + 20
+    while below(wrapper):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the server is still awake")
+        await asyncio.sleep(0.01)
+
+
+async def ask(call, naps):
+    if naps:
+        await asleep()
+    return await call()
+
+
+async def talk(client, naps):
     has = client.server_capabilities.model_dump()
     for kind, method in LISTS.items():
         if has.get(kind) is not None:
-            show(await getattr(client, method)())
-    names = {tool.name for tool in (await client.list_tools()).tools}
+            show(await ask(getattr(client, method), naps))
+    names = {tool.name for tool in (await ask(client.list_tools, naps)).tools}
     for name in sorted(names & CALLS.keys()):
-        show(await client.call_tool(name, CALLS[name]))
+        show(await ask(lambda: client.call_tool(name, CALLS[name]), naps))
 
 
-async def hold(client):
+async def hold(client, _):
     names = {tool.name for tool in (await client.list_tools()).tools}
     name = sorted(names & CALLS.keys())[0]
     async with asyncio.timeout(120):
@@ -43,12 +68,13 @@ async def hold(client):
 
 
 async def main():
-    mode, token, dashes, command, *args = sys.argv[1:]
-    assert dashes == "--"
+    dashes = sys.argv.index("--")
+    mode, token, *naps = sys.argv[1:dashes]
+    command, *args = sys.argv[dashes + 1 :]
     env = get_default_environment() | {"LARIAT_TEST_TOKEN": token}
     transport = stdio_client(StdioServerParameters(command=command, args=args, env=env))
     async with Client(transport, mode="legacy" if mode == "legacy" else "auto") as client:
-        await {"talk": talk, "legacy": talk, "hold": hold}[mode](client)
+        await {"talk": talk, "legacy": talk, "hold": hold}[mode](client, naps)
 
 
 asyncio.run(main())
