@@ -165,16 +165,12 @@ impl Stage {
                 command
             }
         };
-        command
-            .arg(token)
-            .args(naps.then_some("naps"))
-            .arg("--")
-            .args(server)
-            .stderr(Stdio::null());
+        command.arg(token).args(naps.then_some("naps")).arg("--").args(server);
+        command.stderr(File::create(answers.with_extension("stderr"))?);
         command.stdout(File::create(answers)?).spawn()
     }
 
-    /// What a client hears from a server that is started like this; nothing if it fails.
+    /// What a client hears from a server that is started like this.
     pub(crate) fn heard(
         &self,
         room: &Path,
@@ -184,7 +180,12 @@ impl Stage {
     ) -> Result<Vec<u8>, Box<dyn Error>> {
         let answers = room.join("answers");
         let mut child = self.client(room, token, manner, server, &answers)?;
-        finish(&mut child)?;
+        finish(&mut child).map_err(|error| {
+            // A person wants to know why, and a client says it last.
+            let said = fs::read(answers.with_extension("stderr")).unwrap_or_default();
+            let last = &said[said.len().saturating_sub(2000)..];
+            format!("{error}\n{}", String::from_utf8_lossy(last))
+        })?;
         Ok(fs::read(answers)?)
     }
 }
