@@ -54,7 +54,8 @@ impl Stage {
         if !left.is_empty() {
             return Err(format!("left after the client: {left:#?}").into());
         }
-        self.slept_before_each(&heard, room)
+        self.slept_before_each(&heard, room)?;
+        self.spoke_its_era(era, room)
     }
 
     /// Answers that are the same prove nothing if the server never slept. A list that is asked for
@@ -67,13 +68,23 @@ impl Stage {
         };
         let answers = heard.split_inclusive(|byte| *byte == b'\n').count() - greeting;
         for kind in ["asleep", "woke"] {
-            let word = format!(r#"{{"event":"{kind}","#);
-            let times = events(room).iter().filter(|event| event.starts_with(&word)).count();
+            let times = happened(room, kind).len();
             if answers < 2 || times < answers {
                 return Err(format!("{answers} answers, and {times} times {kind}").into());
             }
         }
         Ok(())
+    }
+
+    /// A client of both eras that fell back to the legacy one would have been tried in that twice.
+    fn spoke_its_era(&self, era: Era, room: &Path) -> Result<(), Box<dyn Error>> {
+        let has_both = eras(self.sdk, self.which).len() > 1;
+        let modern = matches!(era, Era::Auto) && has_both;
+        let slept = happened(room, "asleep");
+        match slept.iter().all(|event| event.contains("stateless") == modern) {
+            true => Ok(()),
+            false => Err(format!("{era:?}: another era than expected (modern: {modern})").into()),
+        }
     }
 }
 
@@ -81,4 +92,10 @@ impl Stage {
 fn events(room: &Path) -> Vec<String> {
     let text = fs::read_to_string(room.join("state/events.jsonl")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
+}
+
+/// The events of one kind.
+fn happened(room: &Path, kind: &str) -> Vec<String> {
+    let word = format!(r#"{{"event":"{kind}","#);
+    events(room).into_iter().filter(|event| event.starts_with(&word)).collect()
 }
