@@ -13,6 +13,8 @@
 mod bounds;
 #[path = "idle/deaths.rs"]
 mod deaths;
+#[path = "idle/evidence.rs"]
+mod evidence;
 #[path = "idle/eyes.rs"]
 mod eyes;
 #[path = "idle/generations.rs"]
@@ -53,5 +55,6 @@ fn main() {
     tests.extend(bounds::tests());
     tests.extend(deaths::tests());
     tests.extend(lazy::tests());
+    tests.extend(evidence::tests());
     libtest_mimic::run(&arguments, tests).exit();
 }

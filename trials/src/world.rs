@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 ///
 /// The deadline is in time that the machine had to give: moments in which somebody wanted a CPU and
 /// got none do not count, so that a promise is not judged by what else is running. On a quiet
-/// machine that is the clock on the wall; on the busiest one it is [`AT_MOST`] times as much.
+/// machine that is the clock on the wall; on the busiest one it is four times as much.
 ///
 /// The condition is looked at once more when the time is over, so that a machine that slept
 /// through the deadline is not mistaken for a failure.

@@ -22,6 +22,8 @@ pub(crate) fn tests() -> Vec<Trial> {
         trial("bounds::a_spin_with_nothing_in_flight", || a_spin(&["--idle", "1h"])),
         trial("bounds::a_spin_limit_alone_is_heeded", || a_spin(&[])),
         trial("bounds::a_spin_with_a_call_in_flight_is_work", a_working_spin),
+        trial("bounds::a_spin_for_a_task_is_work", a_spin_for_a_task),
+        trial("bounds::a_call_to_one_that_does_not_read", a_call_to_the_deaf),
     ]
 }
 
@@ -107,6 +109,32 @@ fn a_working_spin() {
     assert_eq!(host.call(2, "spin", &json!({})), "spinning");
     let answer = host.answer_to(&json!(1));
     assert_eq!(answer["result"]["content"][0]["text"], "waited", "{answer}");
+    host.leave();
+    place.assert_gone(PROMISE);
+    place.assert_accounted();
+}
+
+fn a_spin_for_a_task() {
+    let place = Place::new();
+    let mut host = start(&place, "plain", &["--spin-limit", "500ms"]);
+    host.shake_hands(&json!({}));
+    let task = json!({"name": "wait", "arguments": {"ms": 60000}, "task": {"ttl": 60000}});
+    host.ask(1, "tools/call", &task);
+    assert_eq!(host.call(2, "spin", &json!({})), "spinning");
+    host.assert_awake_for(std::time::Duration::from_millis(2500));
+    assert_eq!(place.reasons(), Vec::<String>::new());
+    host.leave();
+    place.assert_gone(PROMISE);
+}
+
+/// More waits for it than it will ever read, and the host's last line is not even whole.
+fn a_call_to_the_deaf() {
+    let place = Place::new();
+    let mut host = start(&place, "plain", &["--call-timeout", "400ms"]);
+    host.shake_hands(&json!({}));
+    host.say(&request(1, "tools/call", &json!({"name": "deafen"})));
+    host.write(&vec![b' '; 150 << 10]);
+    assert_refused(&host.answer_to(&json!(1)));
     host.leave();
     place.assert_gone(PROMISE);
     place.assert_accounted();

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use trials::{Process, until};
 
@@ -40,16 +40,27 @@ impl Host {
     pub(crate) fn start(place: &Place, words: &[String], vars: &[(&str, &Path)]) -> Host {
         let log = File::options().append(true).create(true).open(place.path("stderr")).unwrap();
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&place.dir).env(WORD, &place.token);
+        command.args(&words[1..]).stderr(log);
         command.envs(vars.iter().copied());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        Host::run(place, command, words[0] == LARIAT)
+    }
+
+    /// The same for a wrapper whose stderr somebody reads, until that is dropped.
+    pub(crate) fn start_with_stderr(place: &Place, command: Command) -> (Host, ChildStderr) {
+        let mut host = Host::run(place, command, true);
+        let stderr = host.child.stderr.take().unwrap();
+        (host, stderr)
+    }
+
+    fn run(place: &Place, mut command: Command, is_direct: bool) -> Host {
+        command.current_dir(&place.dir).env(WORD, &place.token);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let first = Process::now(child.id() as i32).unwrap();
         let stdout = child.stdout.take().unwrap();
         let uri = format!("file://{}", place.path("files").display());
         let roots = json!({"roots": [{"uri": uri, "name": "files"}]});
         let (pending, heard) = (Vec::new(), Vec::new());
-        let is_direct = words[0] == LARIAT;
         Host { child, first, is_direct, stdout, pending, manners: Manners::default(), heard, roots }
     }
 
@@ -224,6 +235,11 @@ impl Host {
         assert!(!before.is_empty(), "asleep");
         crate::kit::let_pass(time);
         assert_eq!(self.tree(), before, "put to sleep");
+    }
+
+    /// Says nothing more.
+    pub(crate) fn close_stdin(&mut self) {
+        self.child.stdin = None;
     }
 
     /// Closes both pipes.

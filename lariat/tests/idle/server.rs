@@ -164,7 +164,8 @@ impl Server {
     }
 
     fn greet(&self, id: &Value, params: &Value) {
-        if self.manner == "never-greets" {
+        let once = self.manner == "greets-once" && self.life > 1;
+        if self.manner == "never-greets" || once {
             return;
         }
         if self.manner == "slow" && self.life > 1 {
@@ -231,6 +232,8 @@ impl Server {
                 });
             }
             "hang" => {}
+            // It does not even hear what is said after that.
+            "deafen" => _ = until(LIFETIME, || false),
             "log" => {
                 for level in &LEVELS[self.state().level..] {
                     tell("notifications/message", &json!({"level": level, "data": "logged"}));
