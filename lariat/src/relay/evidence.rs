@@ -60,6 +60,8 @@ mod tests {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec 3<&0; {}", script.replace("cat &", "cat <&3 &"))]);
         let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // Whoever waits for a child drops its input first.
+        let stdin = shell.stdin.take();
         let mut line = String::new();
         BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let host = Member::of(line.trim().parse().unwrap()).unwrap();
@@ -74,7 +76,7 @@ mod tests {
         shell.wait().unwrap();
         assert!(ancestors.lost_one());
         assert!(host.is_alive(), "it was the host that died");
-        drop(shell.stdin.take());
+        drop(stdin);
         assert!(trials::until(std::time::Duration::from_secs(10), || !host.is_alive()));
     }
 

@@ -72,6 +72,8 @@ pub(crate) struct Hibernation {
     own: BTreeMap<String, Own>,
     own_since: Instant,
     owned: u64,
+    /// What our own requests are called after.
+    name: String,
     /// Requests that the host has been given an error for; an answer comes too late.
     too_late: BTreeSet<String>,
     /// Listens that were begun again and that the server will acknowledge again.
@@ -99,6 +101,7 @@ impl Hibernation {
             own: BTreeMap::new(),
             own_since: now,
             owned: 0,
+            name: "lariat".into(),
             too_late: BTreeSet::new(),
             begun_again: BTreeSet::new(),
             looked: now,
@@ -117,6 +120,11 @@ impl Hibernation {
         *this.talk.known_mut() = known;
         this.phase = Phase::Asleep;
         this
+    }
+
+    /// The same, with requests of its own that are called after this: a host might use the same ids.
+    pub(crate) fn called(self, name: &str) -> Hibernation {
+        Hibernation { name: format!("lariat:{name}"), ..self }
     }
 
     /// What to do next.
@@ -501,7 +509,7 @@ impl Hibernation {
 
     fn own_id(&mut self, own: Own) -> String {
         self.owned += 1;
-        let id = format!("\"lariat:{}\"", self.owned);
+        let id = format!("\"{}:{}\"", self.name, self.owned);
         self.own.insert(id.clone(), own);
         id
     }
@@ -547,7 +555,12 @@ impl Hibernation {
                 }
                 // It says so of itself while it begins; whether it is true, we are about to see.
                 let compared = |own: &Own| matches!(own, Own::Listed(l) if l.changed() == method);
-                now < self.own_since + OWN_PATIENCE && self.own.values().any(compared)
+                let about_to_be = |list: &List| {
+                    list.changed() == method && self.talk.known().list(*list).is_some()
+                };
+                let settling = matches!(self.phase, Phase::Settling(_));
+                (settling && List::ALL.iter().any(about_to_be))
+                    || (now < self.own_since + OWN_PATIENCE && self.own.values().any(compared))
             }
             _ => false,
         }

@@ -1,8 +1,13 @@
 //! The process that started us: who it is, and whether it is still there.
 
 use contain::Member;
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long it takes a process from closing its pipes to being dead.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// The host, from the moment we first looked.
 #[derive(Debug)]
@@ -30,6 +35,16 @@ impl Host {
     /// Readable once the host has died; `None` where the kernel gives no such descriptor.
     pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// True if it has died, or does so now: its pipes are closed a moment before.
+    pub(crate) fn dies_now(&self) -> bool {
+        if let Some(pidfd) = self.pidfd() {
+            let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+            contain::wait(&mut fds, Some(Instant::now() + MOMENT));
+            return !fds[0].revents().is_empty();
+        }
+        self.has_died()
     }
 
     /// True once our parent is another one.

@@ -41,7 +41,12 @@ pub(super) struct ServerEnds {
 
 impl Watch {
     /// Takes the host's streams. With a cache, the server is not started before it is needed.
-    pub(super) fn open(policy: Policy, clues: Clues, cache: Option<Cache>) -> Result<Watch, Errno> {
+    pub(super) fn open(
+        policy: Policy,
+        clues: Clues,
+        cache: Option<Cache>,
+        name: &str,
+    ) -> Result<Watch, Errno> {
         let now = Instant::now();
         let stdin = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?;
         let stdout = Outlet::new(io::stdout().as_fd())?;
@@ -49,6 +54,7 @@ impl Watch {
             Some(cache) => Hibernation::asleep(policy, cache.read().unwrap_or_default(), now),
             None => Hibernation::awake(policy, now),
         };
+        let machine = machine.called(name);
         let up = Duct::new(Some(stdin), None, machine.host_is_heard());
         let down = Duct::new(None, Some(Sink::Host(stdout)), machine.server_is_heard());
         Ok(Watch { machine, up, down, clues, cache, closing: false })
@@ -110,6 +116,25 @@ impl Watch {
             // A server that does not read any more is the host's business: it sees the pipe break.
             self.up.drop_source();
         }
+    }
+
+    /// The host has gone. Hears what it said before; true if that needs the server.
+    pub(super) fn hear_the_rest(&mut self) -> bool {
+        while !self.up.has_ended() && self.machine.waiting_bytes() < UNHEARD {
+            let Some(fd) = self.up.interest() else { break };
+            let mut fds = [fd];
+            contain::wait(&mut fds, Some(Instant::now()));
+            if fds[0].revents().is_empty() {
+                break;
+            }
+            self.turn_up();
+        }
+        if !self.up.has_ended() {
+            self.up.drop_source();
+            self.machine.host_closed();
+        }
+        self.down.drop_sink();
+        self.machine.is_waking()
     }
 
     /// The server may have said something.

@@ -55,7 +55,8 @@ impl Served<'_> {
         let clues = Clues::find(generation, self.host);
         let constant = Constant { served: self, opened, spin_limit: policy.spin_limit };
         let cache = policy.lazy.as_ref().map(|key| Cache::open(constant.opened.state_dir(), key));
-        let watch = Watch::open(policy, clues, cache);
+        let name = constant.opened.entry.page().session.to_string();
+        let watch = Watch::open(policy, clues, cache, &name);
         let watch = watch.map_err(|e| constant.opened.give_up(Failure::Streams(e.into())))?;
         let (state, silent) = match watch.machine.is_asleep() {
             true => (State::Asleep, Some(SystemTime::now())),
@@ -143,13 +144,8 @@ impl Constant<'_> {
             while let Some(act) = watch.act() {
                 match act {
                     Act::Start => return None,
-                    Act::End(Over::HostClosed) => {
-                        return Some(if host.has_died() {
-                            Reason::HostDied
-                        } else {
-                            Reason::StdinClosed
-                        });
-                    }
+                    Act::End(Over::HostClosed) if host.dies_now() => return Some(Reason::HostDied),
+                    Act::End(Over::HostClosed) => return Some(Reason::StdinClosed),
                     Act::Tell(told) => note(&self.opened.entry, &watch.machine, &told),
                     _ => {}
                 }
@@ -169,9 +165,7 @@ impl Constant<'_> {
             contain::wait(&mut fds, [watch.deadline(), parent_check].into_iter().flatten().min());
             let flags = |at: Option<usize>| at.map_or(PollFlags::empty(), |at| fds[at].revents());
             let (host_ready, up, out) = (flags(host_at), flags(up_at), flags(out_at));
-            if !host_ready.is_empty() || host.has_died() {
-                return Some(Reason::HostDied);
-            }
+            let died = !host_ready.is_empty() || host.has_died();
             while let Some(signal) = signals.next() {
                 if STOP.contains(&signal) {
                     return Some(Reason::Signal(signal));
@@ -179,11 +173,16 @@ impl Constant<'_> {
             }
             if out.intersects(PollFlags::OUT) {
                 watch.down.flush();
-            } else if out.intersects(PollFlags::HUP | PollFlags::ERR) {
-                return Some(Reason::Failed("stdout-closed".into()));
             }
-            if watch.down.is_refused() {
-                return Some(Reason::Failed("stdout-closed".into()));
+            let deaf = out.intersects(PollFlags::HUP | PollFlags::ERR) || watch.down.is_refused();
+            if died || deaf {
+                // What it said before it went is said.
+                if watch.hear_the_rest() {
+                    continue;
+                }
+                let died = died || host.dies_now();
+                let closed = || Reason::Failed("stdout-closed".into());
+                return Some(if died { Reason::HostDied } else { closed() });
             }
             if up.is_empty() {
                 watch.tick();

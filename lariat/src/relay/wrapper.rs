@@ -267,7 +267,12 @@ impl<'a> Wrapper<'a> {
                 }
             }
             (Who::Stdout, Ends::Watched(watch)) if hung_up => {
-                watch.down.refuse();
+                if watch.machine.is_waking() {
+                    // What has waited is said all the same, and the server has to be heard for that.
+                    watch.down.drop_sink();
+                } else {
+                    watch.down.refuse();
+                }
                 self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
             }
             (Who::Owner, Ends::Held(control)) => {
@@ -346,7 +351,9 @@ impl<'a> Wrapper<'a> {
             Ends::Relayed { up, .. } => up.stop(),
             Ends::Watched(watch) => {
                 watch.up.drop_source();
-                watch.up.drop_sink();
+                if !watch.machine.is_waking() {
+                    watch.close_input();
+                }
             }
             _ => {}
         }

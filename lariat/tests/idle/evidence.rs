@@ -23,6 +23,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         trial("evidence::a_subscription_is_made_again", a_subscription_is_made_again),
         trial("evidence::a_listen_is_begun_again", a_listen_is_begun_again),
         trial("evidence::end_of_file_while_it_wakes", end_of_file_while_it_wakes),
+        trial("evidence::the_last_word_is_heard", the_last_word_is_heard),
     ]
 }
 
@@ -169,4 +170,26 @@ fn end_of_file_while_it_wakes() {
     assert!(left, "{:#?}", place.crowd());
     place.assert_gone(PROMISE);
     place.assert_accounted();
+}
+
+/// A host that says something and goes has said it, also to a server that sleeps.
+fn the_last_word_is_heard() {
+    for stdin_alone in [true, false] {
+        let place = Place::new();
+        let server = place.server("plain");
+        let mut host = Host::start(&place, &place.wrapped(&["--idle", "200ms"], &server), &[]);
+        host.shake_hands(&json!({}));
+        host.await_sleep();
+        let last = request(5, "tools/call", &json!({"name": "echo", "arguments": {"text": "bye"}}));
+        host.say(&last);
+        if stdin_alone {
+            host.close_stdin();
+            host.answer_to(&json!(5));
+        }
+        drop(host.hang_up().wait());
+        let heard = place.heard_by_server(2);
+        assert!(heard.contains(&last), "{heard:#?}");
+        place.assert_gone(PROMISE);
+        place.assert_accounted();
+    }
 }
