@@ -63,13 +63,15 @@ pub(crate) fn say(fd: impl AsFd, text: &str) -> Sent {
 /// Takes one packet.
 pub(crate) fn hear(fd: impl AsFd) -> Received {
     let mut buffer = [0u8; LONGEST];
-    let mut deadline = None;
+    let (mut deadline, mut reset) = (None, false);
     loop {
         return match recv(&fd, &mut buffer, RecvFlags::empty()) {
             Ok((0, _)) => Received::Gone,
             Ok((n, _)) => Received::Packet(String::from_utf8_lossy(&buffer[..n]).into_owned()),
             Err(Errno::INTR) => continue,
             Err(Errno::AGAIN) => Received::Nothing,
+            // It left without having heard all that we said. What it said itself is still there.
+            Err(Errno::CONNRESET) if !std::mem::replace(&mut reset, true) => continue,
             // The packet is still there; but who can never hear again must act as if alone.
             Err(Errno::NOBUFS | Errno::NOMEM) => {
                 let deadline = *deadline.get_or_insert_with(|| Instant::now() + SHORTAGE);
@@ -86,4 +88,19 @@ pub(crate) fn hear(fd: impl AsFd) -> Received {
 
 fn a_moment() {
     wait(&mut [], Some(Instant::now() + Duration::from_millis(2)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_are_heard_from_who_did_not_listen() {
+        let (ours, theirs) = pair().expect("a pair");
+        assert_eq!(say(&ours, "closed"), Sent::Yes);
+        assert_eq!(say(&theirs, "not-executed 2"), Sent::Yes);
+        drop(theirs);
+        assert!(matches!(hear(&ours), Received::Packet(text) if text == "not-executed 2"));
+        assert!(matches!(hear(&ours), Received::Gone));
+    }
 }
