@@ -11,7 +11,6 @@
 
 mod bounds;
 mod cache;
-mod clues;
 mod duct;
 mod ends;
 mod evidence;

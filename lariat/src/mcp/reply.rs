@@ -12,7 +12,7 @@ pub(crate) const INTERNAL_ERROR: i64 = -32603;
 pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// Ours: the server is not there.
-const NO_SERVER: i64 = -32000;
+pub(crate) const NO_SERVER: i64 = -32000;
 
 /// A longer id or token is refused: each is kept for as long as its request lasts.
 pub(crate) const LONGEST_TOKEN: usize = 4 << 10;

@@ -3,21 +3,53 @@
 //! Each is looked at when a silence has lasted, and costs nothing in between. None is a verdict: a
 //! host that was started with nohup loses its shell, too, and goes on using its servers.
 
+use super::host::Host;
+use super::policy::Signs;
+use crate::books::Generation;
 use contain::{Member, process};
 use rustix::event::{PollFd, PollFlags};
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 /// More ancestors than this nobody has.
 const MOST: usize = 64;
 
+/// Where to look for them, and how things were at first.
+#[derive(Debug)]
+pub(super) struct Clues {
+    /// Which start of the server by its host this is.
+    generation: Generation,
+    ancestors: Option<Ancestors>,
+    /// Whether anybody read what we say on stderr, at first.
+    had_stderr: bool,
+}
+
+impl Clues {
+    /// Remembers how things are now.
+    pub(super) fn find(generation: Generation, host: &Host) -> Clues {
+        let ancestors = host.member().map(Ancestors::of);
+        Clues { generation, ancestors, had_stderr: !is_closed(io::stderr().as_fd()) }
+    }
+
+    /// What has changed since.
+    pub(super) fn look(&self) -> Signs {
+        Signs {
+            superseded: self.generation.is_superseded(),
+            host_orphaned: self.ancestors.as_ref().is_some_and(Ancestors::lost_one),
+            ends_closed: self.had_stderr && is_closed(io::stderr().as_fd()),
+            ..Signs::default()
+        }
+    }
+}
+
 /// Who was above the host when we first looked, without the first process of all.
 #[derive(Debug)]
-pub(crate) struct Ancestors(Vec<Member>);
+struct Ancestors(Vec<Member>);
 
 impl Ancestors {
     /// Walks up from the host.
-    pub(crate) fn of(host: Member) -> Ancestors {
+    fn of(host: Member) -> Ancestors {
         let parent = |member: &Member| {
             let stat = process::stat(member.pid).filter(|stat| stat.start == member.start)?;
             // Zero is above those whose parent is in another pid namespace.
@@ -31,13 +63,13 @@ impl Ancestors {
     }
 
     /// True once one of them has died.
-    pub(crate) fn lost_one(&self) -> bool {
+    fn lost_one(&self) -> bool {
         self.0.iter().any(|member| !member.is_alive())
     }
 }
 
 /// True if nobody reads what is written here any more. Nothing is written to find out.
-pub(crate) fn is_closed(fd: BorrowedFd<'_>) -> bool {
+fn is_closed(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
     contain::wait(&mut fds, Some(Instant::now()));
     fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
@@ -49,7 +81,6 @@ mod tests {
     use rustix::pipe::{PipeFlags, pipe_with};
     use std::fs::File;
     use std::io::{BufRead, BufReader};
-    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
     use std::process::{Command, Stdio};
 

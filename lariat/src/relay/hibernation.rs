@@ -23,9 +23,6 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The code of errors that we answer in place of a server that is not there.
-const NO_SERVER: i64 = -32000;
-
 /// How long to wait after a first wake that failed; twice as long after each more.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -375,7 +372,7 @@ impl Hibernation {
 
     /// Answers a request with an error.
     fn refuse(&mut self, id: &str, why: &str) {
-        let mut line = reply::error(id, NO_SERVER, &format!("lariat: {why}"));
+        let mut line = reply::error(id, reply::NO_SERVER, &format!("lariat: {why}"));
         line.push(b'\n');
         self.acts.push_back(Act::ToHost(line));
     }

@@ -3,9 +3,9 @@
 //! Outlives the server, which may be ended and started anew while the host's ends stay open.
 
 use super::cache::Cache;
-use super::clues::Clues;
 use super::duct::Duct;
 use super::ends::set_nonblocking;
+use super::evidence::Clues;
 use super::hibernation::{Act, Hibernation};
 use super::outlet::Outlet;
 use super::policy::Policy;

@@ -2,8 +2,8 @@
 
 use super::bounds::Bounds;
 use super::cache::Cache;
-use super::clues::Clues;
 use super::ends::{Ends, set_nonblocking};
+use super::evidence::Clues;
 use super::hibernation::{Act, Hibernation, Over, Told};
 use super::host::Host;
 use super::outlet::Outlet;
@@ -36,8 +36,8 @@ pub(super) struct Served<'a> {
     pub(super) signals: &'a Signals,
 }
 
-/// The same, and the session that it is served in.
-struct Constant<'a> {
+/// The lives of a server, one after the other, and the session that they are lived in.
+struct Lives<'a> {
     served: Served<'a>,
     opened: Opened,
     spin_limit: Option<Duration>,
@@ -53,21 +53,21 @@ impl Served<'_> {
     ) -> Result<Outcome, Failure> {
         let opened = ground.open(self.host.member())?;
         let clues = Clues::find(generation, self.host);
-        let constant = Constant { served: self, opened, spin_limit: policy.spin_limit };
-        let cache = policy.lazy.as_ref().map(|key| Cache::open(constant.opened.state_dir(), key));
-        let name = constant.opened.entry.page().session.to_string();
+        let lives = Lives { served: self, opened, spin_limit: policy.spin_limit };
+        let cache = policy.lazy.as_ref().map(|key| Cache::open(lives.opened.state_dir(), key));
+        let name = lives.opened.entry.page().session.to_string();
         let watch = Watch::open(policy, clues, cache, &name);
-        let watch = watch.map_err(|e| constant.opened.give_up(Failure::Streams(e.into())))?;
+        let watch = watch.map_err(|e| lives.opened.give_up(Failure::Streams(e.into())))?;
         let (state, silent) = match watch.machine.is_asleep() {
             true => (State::Asleep, Some(SystemTime::now())),
             false => (State::Starting, None),
         };
-        tell(&constant.opened.entry, state, silent, &[]);
-        constant.serve(watch)
+        tell(&lives.opened.entry, state, silent, &[]);
+        lives.serve(watch)
     }
 }
 
-impl Constant<'_> {
+impl Lives<'_> {
     fn serve(&self, mut watch: Watch) -> Result<Outcome, Failure> {
         loop {
             if watch.machine.is_asleep()

@@ -116,7 +116,8 @@ fn patient() -> Policy {
 }
 
 fn error(id: u32, why: &str) -> String {
-    let error = json!({ "code": NO_SERVER, "message": format!("lariat: {why}") });
+    let error =
+        json!({ "code": crate::mcp::reply::NO_SERVER, "message": format!("lariat: {why}") });
     format!("< {{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}")
 }
 
