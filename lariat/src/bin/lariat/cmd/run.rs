@@ -26,6 +26,7 @@ const SPIN_LIMIT: Duration = Duration::from_secs(30);
 #[command(after_help = "Examples:
   lariat run -- npx -y @modelcontextprotocol/server-everything
   lariat run --name time --grace 5s -- uvx mcp-server-time
+  lariat run --idle auto --memory 2g -- npx -y @modelcontextprotocol/server-everything
   lariat run --receipt /tmp/receipt.json -- ./my-server --flag")]
 pub(crate) struct Args {
     /// Name of the server in receipts and logs [default: from the command]
@@ -66,13 +67,14 @@ struct Patience {
     /// Start the server only when it is needed
     #[arg(long)]
     lazy: bool,
-    /// Time to answer `initialize` or `server/discover`, or off [default: 60s with any of these options]
+    /// Time to answer `initialize` or `server/discover`, or off [default: 60s where messages are seen:
+    /// with --idle, --lazy, another time or a limit]
     #[arg(long, value_name = "TIME", value_parser = within)]
     init_timeout: Option<Within>,
     /// Time to answer any other request, or off [default: off]
     #[arg(long, value_name = "TIME", value_parser = within)]
     call_timeout: Option<Within>,
-    /// Time to keep a CPU busy while nobody waits, or off [default: 30s with any of these options]
+    /// Time to keep a CPU busy while nobody waits, or off [default: 30s where messages are seen]
     #[arg(long, value_name = "TIME", value_parser = within)]
     spin_limit: Option<Within>,
 }
