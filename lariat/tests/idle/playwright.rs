@@ -6,7 +6,6 @@ use crate::kit::{PATIENCE, PROMISE, Place};
 use crate::packages::{Package, Packages};
 use libtest_mimic::Trial;
 use serde_json::json;
-use std::fs;
 use trials::{Process, until};
 
 /// Server, browser, its zygotes and helpers.
@@ -19,9 +18,8 @@ pub(crate) fn tests() -> Vec<Trial> {
 fn play(packages: &Packages) {
     let place = Place::new();
     let server = packages.command(Package::Playwright, &place);
-    let page = place.path("page.html");
-    fs::write(&page, "<title>An ox</title><h1>An ox</h1>").unwrap();
-    let vars = [("HOME", place.dir.as_path())];
+    // A browser that is ended leaves its profile behind.
+    let vars = [("HOME", place.dir.as_path()), ("TMPDIR", place.dir.as_path())];
     let mut host = Host::start(&place, &place.wrapped(&["--idle", "1s"], &server), &vars);
     host.shake_hands(&json!({}));
     let navigate = json!({"url": "data:text/html,<title>An ox</title><h1>An ox</h1>"});
