@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicU32;
 
 /// Books that go when the test does.
-struct Desk {
-    books: Books,
+pub(super) struct Desk {
+    pub(super) books: Books,
 }
 
 impl Desk {
-    fn new() -> Desk {
+    pub(super) fn new() -> Desk {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("lariat-books-{}-{number}", std::process::id());

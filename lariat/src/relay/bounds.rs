@@ -10,6 +10,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The same for processes, which can be many soon.
 const LOOK_AT_PROCESSES: Duration = Duration::from_millis(100);
 
+/// Who looks no oftener than this keeps nothing for it in between.
+const SELDOM: Duration = Duration::from_secs(1);
+
 /// Whoever uses this share of a CPU or more, spins.
 const SPINS: f64 = 0.5;
 
@@ -67,15 +70,19 @@ impl Bounds {
         [memory, processes, spin].into_iter().flatten().min()
     }
 
-    /// Looks, if it is time to.
-    /// `alone` says since when nobody waits for it.
+    /// Looks, if it is time to. `alone` says since when nobody waits for it.
     pub(super) fn look(&mut self, hold: &Hold, alone: Option<Instant>) -> Option<Beyond> {
         let now = Instant::now();
         if self.next.is_none_or(|next| now < next) {
             return None;
         }
-        self.next = self.pause(hold).map(|pause| now + pause);
+        let pause = self.pause(hold);
+        self.next = pause.map(|pause| now + pause);
         let usage = hold.usage();
+        if pause.is_some_and(|pause| pause >= SELDOM) {
+            // What it took to look is not needed again for long.
+            contain::give_back_code();
+        }
         let (enforced, Limits { memory, processes, cpu }) = (hold.enforced(), self.limits);
         if memory.is_some_and(|most| !enforced.memory && usage.memory > most) {
             return Some(Beyond::breach(Breach::Memory));

@@ -9,6 +9,7 @@
 //!                        (fails: back to Asleep, an error for each that waits)
 //! ```
 //!
+//! A server that asks for the host's roots when it begins is Settling before it is told what waited.
 //! Awake, lines have gone through before they are shown here. In any other phase they stop here.
 
 mod act;

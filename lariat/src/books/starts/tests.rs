@@ -1,22 +1,10 @@
 //! Starts are counted per host and command, and a refusal harms nobody.
 
 use super::*;
+use crate::books::tests::Desk;
 use contain::Mark;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// Books that go when the test does.
-struct Desk {
-    books: Books,
-}
 
 impl Desk {
-    fn new() -> Desk {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lariat-starts-{}-{number}", std::process::id());
-        Desk { books: Books::open(&std::env::temp_dir().join(name)).unwrap() }
-    }
-
     fn start(&self, args: &[&str], most: Rate) -> Result<Generation, TooMany> {
         self.start_by(Member::current().unwrap(), args, most)
     }
@@ -27,16 +15,10 @@ impl Desk {
         self.books.count_start(host, "server".as_ref(), &args, &session, most)
     }
 
-    fn files(&self) -> Vec<PathBuf> {
+    fn counts(&self) -> Vec<PathBuf> {
         let list = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten();
         let shelves = list(self.books.starts()).map(|shelf| shelf.unwrap().path());
         shelves.flat_map(list).map(|file| file.unwrap().path()).collect()
-    }
-}
-
-impl Drop for Desk {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.books.dir).unwrap();
     }
 }
 
@@ -108,7 +90,7 @@ fn the_newest_supersedes_and_a_refused_one_does_not() {
     let second = desk.start(&[], Rate::OFF).unwrap();
     assert!(first.is_superseded() && !second.is_superseded());
     // Without the file nobody knows.
-    for file in desk.files() {
+    for file in desk.counts() {
         fs::remove_file(file).unwrap();
     }
     assert!(!first.is_superseded() && !second.is_superseded());
@@ -137,7 +119,7 @@ fn of_starts_at_the_same_moment_none_is_lost() {
 fn a_broken_file_stops_nobody() {
     let desk = Desk::new();
     desk.start(&["a"], THREE).unwrap();
-    let path = desk.files().remove(0);
+    let path = desk.counts().remove(0);
     for garbage in [&b""[..], b"{", b"\0\0", b"[1]", b"{\"host\":1}"] {
         fs::write(&path, garbage).unwrap();
         let generation = desk.start(&["a"], THREE).unwrap();
@@ -161,7 +143,7 @@ fn a_broken_file_stops_nobody() {
 fn no_argument_is_in_the_file_or_its_name() {
     let desk = Desk::new();
     desk.start(&["--token", "hunter2"], THREE).unwrap();
-    let path = desk.files().remove(0);
+    let path = desk.counts().remove(0);
     let text = fs::read_to_string(&path).unwrap();
     for word in ["hunter2", "token", "server"] {
         assert!(!text.contains(word) && !path.to_string_lossy().contains(word), "{word}");
@@ -172,22 +154,22 @@ fn no_argument_is_in_the_file_or_its_name() {
 fn files_of_dead_hosts_go_and_those_of_living_ones_stay() {
     let desk = Desk::new();
     desk.start(&[], THREE).unwrap();
-    let living = desk.files();
+    let living = desk.counts();
     desk.start_by(stranger(), &[], THREE).unwrap();
-    assert_eq!(desk.files().len(), 2);
+    assert_eq!(desk.counts().len(), 2);
     let here = Place::here();
     (0..SHELVES).for_each(|number| clean(&desk.books.shelf(number), &here, 7));
-    assert_eq!(desk.files().len(), 2, "not old enough");
-    for file in desk.files() {
+    assert_eq!(desk.counts().len(), 2, "not old enough");
+    for file in desk.counts() {
         let long_ago = std::time::SystemTime::now() - 2 * KEPT;
         File::options().write(true).open(file).unwrap().set_modified(long_ago).unwrap();
     }
     (0..SHELVES).for_each(|number| clean(&desk.books.shelf(number), &here, 7));
-    assert_eq!(desk.files(), living);
+    assert_eq!(desk.counts(), living);
     // After a reboot the same numbers are other processes.
     let rebooted = Place { boot: "another".into(), ..here };
     discard_if_over(&living[0], &rebooted, Duration::ZERO);
-    assert_eq!(desk.files().len(), 0);
+    assert_eq!(desk.counts().len(), 0);
 }
 
 #[test]
