@@ -65,7 +65,7 @@ pub use tree::{Spec, Tree};
 pub mod process {
     use crate::member::Member;
 
-    pub use crate::sys::procfs::{Stat, name, pids, resident, stat, threads};
+    pub use crate::sys::procfs::{Stat, name, pids, resident, stat, threads, time};
 
     /// Everyone who descends from this process, as `/proc` has it now.
     pub fn below(root: i32) -> Vec<Member> {

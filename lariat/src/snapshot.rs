@@ -65,6 +65,9 @@ pub struct Process {
     pub command: String,
     /// Resident memory.
     pub rss_bytes: u64,
+    /// CPU time that it has used, in milliseconds.
+    #[serde(default)]
+    pub cpu_ms: u64,
 }
 
 /// One container.
@@ -100,12 +103,18 @@ pub enum State {
     Starting,
     /// It can be used.
     Ready,
+    /// Somebody waits for its answer.
+    Busy,
+    /// It can be used, and the same host has started the same server again since.
+    Superseded,
     /// Its processes are gone, and its host does not know.
     Asleep,
     /// Its host has spoken: it is being started again.
     Waking,
     /// It is leaving.
     Ending,
+    /// It has ended, and some of its processes or containers have not.
+    Survivors,
 }
 
 impl State {
@@ -114,9 +123,12 @@ impl State {
         match self {
             State::Starting => "starting",
             State::Ready => "ready",
+            State::Busy => "busy",
+            State::Superseded => "superseded",
             State::Asleep => "asleep",
             State::Waking => "waking",
             State::Ending => "ending",
+            State::Survivors => "survivors",
         }
     }
 }
@@ -179,6 +191,19 @@ pub struct Living {
     pub processes: usize,
     /// Their resident memory together.
     pub rss_bytes: u64,
+    /// The same with each page divided by the number of those who share it; absent where nobody
+    /// asked, or where the kernel does not tell us.
+    #[serde(default)]
+    pub pss_bytes: Option<u64>,
+    /// CPU time that they have used, in milliseconds.
+    #[serde(default)]
+    pub cpu_ms: u64,
+    /// The processes, parents before their children.
+    #[serde(default)]
+    pub tree: Vec<Process>,
+    /// Its containers, where somebody asked.
+    #[serde(default)]
+    pub containers: Vec<Container>,
 }
 
 /// The process that started a wrapper.
@@ -197,8 +222,8 @@ mod tests {
     #[test]
     fn words_are_the_same_everywhere() {
         use Evidence::{Asked, EndsClosed, HostOrphaned, Stateless, Superseded};
-        use State::{Asleep, Ending, Ready, Starting, Waking};
-        for state in [Starting, Ready, Asleep, Waking, Ending] {
+        use State::{Asleep, Busy, Ending, Ready, Starting, Survivors, Waking};
+        for state in [Starting, Ready, Busy, State::Superseded, Asleep, Waking, Ending, Survivors] {
             assert_eq!(serde_json::to_value(state).unwrap(), state.word());
         }
         for evidence in [Superseded, HostOrphaned, EndsClosed, Stateless, Asked] {

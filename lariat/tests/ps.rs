@@ -18,7 +18,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use trials::until;
 
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 17] = [
     "session",
     "within",
     "server",
@@ -32,6 +32,10 @@ const FIELDS: [&str; 13] = [
     "age_s",
     "processes",
     "rss_bytes",
+    "pss_bytes",
+    "cpu_ms",
+    "tree",
+    "containers",
 ];
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Books, Page, Place, status};
 use crate::moment;
-use crate::snapshot::{Host, Living, State};
+use crate::snapshot::{Host, Living, Process, State};
 use contain::{Member, process};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
@@ -48,7 +48,7 @@ fn look(path: &Path, page: Page, now: SystemTime) -> Living {
     };
     let (pid, start) = page.wrapper;
     let wrapper = Member { pid, start };
-    let tree = tree(wrapper);
+    let tree: Vec<Process> = tree(wrapper).into_iter().filter_map(picture).collect();
     let status = status::of(path);
     let state = match &status {
         // Its guardian holds the page, and is ending the tree.
@@ -70,8 +70,25 @@ fn look(path: &Path, page: Page, now: SystemTime) -> Living {
         started: moment::rfc3339(UNIX_EPOCH + Duration::from_millis(page.started_ms)),
         age_s: since(page.started_ms),
         processes: tree.len(),
-        rss_bytes: tree.iter().filter_map(|member| process::resident(member.pid)).sum(),
+        rss_bytes: tree.iter().map(|process| process.rss_bytes).sum(),
+        pss_bytes: None,
+        cpu_ms: tree.iter().map(|process| process.cpu_ms).sum(),
+        tree,
+        containers: Vec::new(),
     }
+}
+
+/// What the kernel says of one process; `None` if it has gone.
+fn picture(member: Member) -> Option<Process> {
+    let stat = process::stat(member.pid).filter(|stat| stat.start == member.start)?;
+    Some(Process {
+        pid: member.pid,
+        ppid: stat.ppid,
+        start: member.start,
+        command: process::name(member.pid),
+        rss_bytes: process::resident(member.pid).unwrap_or(0),
+        cpu_ms: process::time(stat.cpu_ticks).as_millis() as u64,
+    })
 }
 
 /// The server's processes: everyone below the wrapper but those of our own that hold the server.

@@ -65,6 +65,7 @@ fn processes(guardian: Member) -> Vec<Process> {
             start: member.start,
             command: process::name(member.pid),
             rss_bytes: process::resident(member.pid).unwrap_or(0),
+            cpu_ms: process::time(stat.cpu_ticks).as_millis() as u64,
         })
     };
     below(guardian).into_iter().filter_map(one).collect()

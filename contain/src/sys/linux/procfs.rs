@@ -136,7 +136,7 @@ pub(crate) fn proportional(pid: i32) -> Option<u64> {
 }
 
 /// Clock ticks as time.
-pub(crate) fn time(ticks: u64) -> Duration {
+pub fn time(ticks: u64) -> Duration {
     Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32
 }
 
