@@ -4,7 +4,7 @@
 //! What is said in between (to the host in the server's place, or the other way round) goes where a
 //! line ends, never into one.
 
-use super::pump::Sink;
+use super::outlet::Sink;
 use crate::mcp::lookout::{Lookout, Sight};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags};
@@ -91,22 +91,15 @@ impl Duct {
 
     /// What to wait for: room if there are bytes, bytes if there is room.
     pub(super) fn interest(&self) -> Option<PollFd<'_>> {
-        match (&self.source, &self.sink) {
-            (_, Some(Sink::Own(fd))) if self.is_pending() => Some(PollFd::new(fd, PollFlags::OUT)),
-            (_, Some(Sink::Host(fd))) if self.is_pending() => Some(PollFd::new(fd, PollFlags::OUT)),
-            (Some(source), _) => Some(PollFd::new(source, PollFlags::IN)),
-            (None, _) => None,
+        match &self.sink {
+            Some(sink) if self.is_pending() => Some(sink.room()),
+            _ => self.source.as_ref().map(|source| PollFd::new(source, PollFlags::IN)),
         }
     }
 
     /// The sink, to be watched for hang-up while nothing is written to it.
     pub(super) fn sink_watch(&self) -> Option<PollFd<'_>> {
-        match &self.sink {
-            Some(Sink::Host(outlet)) if !self.is_pending() => {
-                Some(PollFd::new(outlet, PollFlags::empty()))
-            }
-            _ => None,
-        }
+        self.sink.as_ref().filter(|_| !self.is_pending())?.hang_up()
     }
 
     /// Moves what can be moved without waiting. Each line is shown; where lines stop, one goes on
@@ -235,12 +228,7 @@ impl Duct {
     pub(super) fn flush(&mut self) {
         while self.is_pending() {
             let bytes = &self.out[self.gone..];
-            let written = match &self.sink {
-                Some(Sink::Own(fd)) => rustix::io::write(fd, bytes),
-                Some(Sink::Host(outlet)) => outlet.write(bytes),
-                None => Ok(bytes.len()),
-            };
-            match written {
+            match self.sink.as_ref().map_or(Ok(bytes.len()), |sink| sink.write(bytes)) {
                 Ok(n) => self.gone += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,

@@ -1,7 +1,7 @@
 //! Both ends of a conversation: what the server gets and what stays with us.
 
-use super::outlet::Outlet;
-use super::pump::{Pump, Sink};
+use super::outlet::{Outlet, Sink};
+use super::pump::Pump;
 use super::watch::Watch;
 use crate::start::wire::Control;
 use rustix::pipe::{PipeFlags, pipe_with};

@@ -1,9 +1,10 @@
-//! Writing to a stream that belongs to the host without ever waiting for it.
+//! Writing without ever waiting, to the server's pipe or to a stream that belongs to the host.
 //!
 //! The host's descriptors are shared with the host and perhaps with its other children, so their
 //! flags are not ours to change. A pipe or terminal is opened anew through `/proc`, which gives a
 //! description of our own; a socket has a per-call flag; a file never blocks.
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -11,6 +12,41 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Without a description of our own, a pipe that is ready takes at least this much.
 const PIPE_BUF: usize = 4096;
+
+/// Where the bytes of one direction go.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// A pipe of ours, non-blocking.
+    Own(OwnedFd),
+    /// The host's stream.
+    Host(Outlet),
+}
+
+impl Sink {
+    /// Writes what fits. `AGAIN` means nothing does.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        match self {
+            Sink::Own(fd) => rustix::io::write(fd, bytes),
+            Sink::Host(outlet) => outlet.write(bytes),
+        }
+    }
+
+    /// To wait for room.
+    pub(super) fn room(&self) -> PollFd<'_> {
+        match self {
+            Sink::Own(fd) => PollFd::new(fd, PollFlags::OUT),
+            Sink::Host(outlet) => PollFd::new(outlet, PollFlags::OUT),
+        }
+    }
+
+    /// To be told that the host has hung up, while nothing is written to it.
+    pub(super) fn hang_up(&self) -> Option<PollFd<'_>> {
+        match self {
+            Sink::Own(_) => None,
+            Sink::Host(outlet) => Some(PollFd::new(outlet, PollFlags::empty())),
+        }
+    }
+}
 
 /// How this stream is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,10 +107,9 @@ impl Outlet {
     }
 
     fn is_ready(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, poll};
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0)
+        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0)
     }
 }
 

@@ -1,21 +1,12 @@
 //! One direction of a conversation: bytes as they come, never held whole, never changed.
 
-use super::outlet::Outlet;
+use super::outlet::Sink;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
 /// As much as a pipe holds: one read takes what one write gave.
 const BUFFER: usize = 64 << 10;
-
-/// Where the bytes go.
-#[derive(Debug)]
-pub(crate) enum Sink {
-    /// A pipe of ours, non-blocking.
-    Own(OwnedFd),
-    /// The host's stream.
-    Host(Outlet),
-}
 
 /// What a pump has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,23 +55,16 @@ impl Pump {
     /// What to wait for: room if there are bytes, bytes if there is room. While bytes are waiting
     /// the source is not read: the pressure goes back to whoever writes too fast.
     pub(crate) fn interest(&self) -> Option<PollFd<'_>> {
-        let pending = self.is_pending();
-        match (&self.source, self.sink.as_ref()?) {
-            (_, Sink::Own(fd)) if pending => Some(PollFd::new(fd, PollFlags::OUT)),
-            (_, Sink::Host(outlet)) if pending => Some(PollFd::new(outlet, PollFlags::OUT)),
-            (Some(source), _) => Some(PollFd::new(source, PollFlags::IN)),
-            (None, _) => None,
+        let sink = self.sink.as_ref()?;
+        if self.is_pending() {
+            return Some(sink.room());
         }
+        self.source.as_ref().map(|source| PollFd::new(source, PollFlags::IN))
     }
 
     /// The sink, to be watched for hang-up while nothing is written to it.
     pub(crate) fn sink_watch(&self) -> Option<PollFd<'_>> {
-        match &self.sink {
-            Some(Sink::Host(outlet)) if !self.is_pending() => {
-                Some(PollFd::new(outlet, PollFlags::empty()))
-            }
-            _ => None,
-        }
+        self.sink.as_ref().filter(|_| !self.is_pending())?.hang_up()
     }
 
     /// Moves what can be moved without waiting. Called when the interest is ready.
@@ -129,12 +113,7 @@ impl Pump {
     fn empty(&mut self) {
         if self.start < self.end {
             let bytes = &self.buffer[self.start..self.end];
-            let written = match &self.sink {
-                Some(Sink::Own(fd)) => rustix::io::write(fd, bytes),
-                Some(Sink::Host(outlet)) => outlet.write(bytes),
-                None => Ok(bytes.len()),
-            };
-            match written {
+            match self.sink.as_ref().map_or(Ok(bytes.len()), |sink| sink.write(bytes)) {
                 Ok(n) => self.start += n,
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => self.refuse(),
