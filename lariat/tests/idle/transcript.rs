@@ -240,10 +240,12 @@ fn without_memory(line: &str, package: Package) -> String {
     let counter = "thoughtHistoryLength";
     match line.split_once(counter) {
         Some((before, after)) if package == Package::Thinking => {
-            // In the text, where the quotes are escaped, and in the structured content.
-            let after = after.trim_start_matches(|c: char| "\\\": ".contains(c));
-            let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
-            format!("{before}{counter}{}", without_memory(after, package))
+            // In the text, where the quotes are escaped, and in the structured content. Where no
+            // number follows, the line is about the counter: a schema.
+            let value = after.trim_start_matches(|c: char| "\\\": ".contains(c));
+            let rest = value.trim_start_matches(|c: char| c.is_ascii_digit());
+            let rest = if rest.len() < value.len() { rest } else { after };
+            format!("{before}{counter}{}", without_memory(rest, package))
         }
         _ => line.to_owned(),
     }
