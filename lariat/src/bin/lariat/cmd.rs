@@ -1,8 +1,11 @@
 //! The command line: one file per verb below.
 
+mod completions;
 mod connect;
 mod daemon;
 pub(crate) mod demo;
+mod man;
+mod overview;
 mod probe;
 mod ps;
 mod run;
@@ -10,7 +13,7 @@ mod session;
 mod trial;
 
 use crate::{env, show};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use lariat::books::Books;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,11 +42,20 @@ enum Verb {
     Connect(connect::Args),
     Daemon(daemon::Args),
     Trial(trial::Args),
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Man(man::Args),
+}
+
+/// The command line as it is parsed, shown, completed and described in manual pages.
+fn command() -> clap::Command {
+    overview::grouped(Cli::command())
 }
 
 /// Parses the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = command().try_get_matches().and_then(|words| Cli::from_arg_matches(&words));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             let wraps = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
@@ -60,6 +72,8 @@ pub(crate) fn main() -> ExitCode {
     match &cli.verb {
         // They do it themselves.
         Verb::Run(_) | Verb::Probe(_) => {}
+        // They are words only.
+        Verb::Completions(_) | Verb::Man(_) => {}
         Verb::Demo(_) | Verb::Trial(_) => finish_crashed(None),
         Verb::Ps(args) => finish_crashed(args.state_dir()),
         Verb::Session(verb) => finish_crashed(verb.state_dir()),
@@ -75,6 +89,8 @@ pub(crate) fn main() -> ExitCode {
         Verb::Connect(args) => connect::run(args),
         Verb::Daemon(args) => daemon::run(args),
         Verb::Trial(args) => trial::run(args),
+        Verb::Completions(args) => completions::run(&args, command()),
+        Verb::Man(args) => man::run(&args, command()),
     }
 }
 

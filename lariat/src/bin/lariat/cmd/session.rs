@@ -86,6 +86,9 @@ pub(crate) struct OpenArgs {
 /// Returns when everything is gone. Exit code 1 if something survived, or if there is no such
 /// session.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  lariat session close \"$S\"
+  lariat session close --json \"$S\" | jq .survivors")]
 pub(crate) struct CloseArgs {
     /// Print receipts and survivors as JSON
     #[arg(long)]
@@ -98,7 +101,12 @@ pub(crate) struct CloseArgs {
 }
 
 /// Lists sessions and their servers.
+///
+/// Those of the daemon. `lariat ps` lists every session, also those of `lariat run`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  lariat session list
+  lariat session list --json | jq -r '.sessions[].id'")]
 pub(crate) struct ListArgs {
     /// Print them as JSON
     #[arg(long)]
