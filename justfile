@@ -34,3 +34,7 @@ release-check:
     cargo publish --dry-run --locked -p lariat-contain
     cargo package --locked --list -p lariat
     cargo build --release --locked
+
+# The book, in target/book. Needs mdbook.
+book:
+    mdbook build docs
