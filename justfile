@@ -38,3 +38,11 @@ release-check:
 # The book, in target/book. Needs mdbook.
 book:
     mdbook build docs
+
+# The Debian and npm packages of a release build, in target/packages. Publishes nothing.
+package:
+    cargo build --release --locked -p lariat
+    packaging/debian/build target/release/lariat target/packages
+    packaging/npm/build target/packages "linux-$(uname -m | sed 's/x86_64/x64/; s/aarch64/arm64/')=target/release/lariat"
+    if command -v lintian >/dev/null; then lintian --fail-on error,warning target/packages/lariat_*.deb; fi
+    if command -v mdbook >/dev/null; then mdbook build docs; fi
