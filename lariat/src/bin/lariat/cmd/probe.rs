@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     hold: Holding,
     /// The server and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", help_heading = None::<&str>)]
     command: Vec<OsString>,
 }
 

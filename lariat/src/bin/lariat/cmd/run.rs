@@ -42,21 +42,22 @@ pub(crate) struct Args {
     #[command(flatten)]
     bounds: Bounds,
     /// Also write the receipt to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = None::<&str>)]
     receipt: Option<PathBuf>,
     /// Where the server's stderr log goes [default: logs in the state directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = None::<&str>)]
     log_dir: Option<PathBuf>,
     /// How often one host may start this server: 30/min, 5/s, 100/h or off
     #[arg(long, value_name = "RATE", default_value = "30/min")]
     max_starts: Rate,
     /// The server and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", help_heading = None::<&str>)]
     command: Vec<OsString>,
 }
 
 /// How patient to be with a server that nobody speaks with, or that does not answer.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Patience")]
 struct Patience {
     /// End a silent server until it is needed again: auto, off, or after a time
     #[arg(long, value_name = "WHEN", default_value = "off", value_parser = idle)]
@@ -139,6 +140,7 @@ impl Patience {
 
 /// How a server is held; shared with `probe`.
 #[derive(clap::Args)]
+#[command(next_help_heading = "How it is held")]
 pub(crate) struct Holding {
     /// Time to leave after standard input closed, before SIGTERM
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration::parse)]
@@ -162,6 +164,7 @@ pub(crate) struct Holding {
 
 /// What a server may use, all its processes together.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Limits")]
 pub(crate) struct Bounds {
     /// Most memory of the server's processes together, such as 512m or 2g
     #[arg(long, value_name = "SIZE", value_parser = size::memory)]
