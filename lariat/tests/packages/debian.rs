@@ -34,7 +34,7 @@ fn package() {
         "usr/share/bash-completion/completions/lariat",
         "usr/share/doc/lariat/changelog.gz",
         "usr/share/doc/lariat/copyright",
-        "usr/share/doc/lariat/guide/hosts/codex.md",
+        "usr/share/doc/lariat/docs/guide/hosts/codex.md",
         "usr/share/fish/vendor_completions.d/lariat.fish",
         "usr/share/zsh/vendor-completions/_lariat",
     ] {
