@@ -72,13 +72,13 @@ pub(crate) fn main() -> ExitCode {
     match &cli.verb {
         // They do it themselves.
         Verb::Run(_) | Verb::Probe(_) => {}
-        // They are words only.
-        Verb::Completions(_) | Verb::Man(_) => {}
         Verb::Demo(_) | Verb::Trial(_) => finish_crashed(None),
         Verb::Ps(args) => finish_crashed(args.state_dir()),
         Verb::Session(verb) => finish_crashed(verb.state_dir()),
         Verb::Connect(args) => finish_crashed(args.state_dir()),
         Verb::Daemon(args) => finish_crashed(args.state_dir()),
+        // They are words only.
+        Verb::Completions(_) | Verb::Man(_) => {}
     }
     match cli.verb {
         Verb::Demo(args) => demo::run(&args),
