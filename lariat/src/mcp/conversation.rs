@@ -95,7 +95,7 @@ pub(crate) struct Conversation {
     /// How often the server has asked for more instead of answering, and not been told yet.
     inputs: u32,
     known: Known,
-    /// Somebody has said something.
+    /// Somebody has said something that could have opened something.
     begun: bool,
     /// When the host finished the handshake.
     greeted: Option<Instant>,
@@ -215,7 +215,6 @@ impl Conversation {
         now: Instant,
         each: impl Fn(&mut Conversation, &[u8], Message<'_>),
     ) {
-        self.begun = true;
         match sight {
             Sight::Line(line) => match read(line) {
                 Line::One(envelope) => each(self, line, Message::of(&envelope)),
@@ -273,6 +272,7 @@ impl Conversation {
             self.lost_track = true;
             return;
         };
+        self.begun |= message.method != Some("notifications/cancelled");
         match (&message.shape, message.id, message.method) {
             (Shape::Request, Some(id), Some(method)) => {
                 if self.era.is_none() && is_modern(&details) {
@@ -339,6 +339,7 @@ impl Conversation {
     }
 
     fn server_message(&mut self, line: &[u8], message: &Message<'_>, now: Instant) {
+        self.begun = true;
         match (&message.shape, message.id, message.method) {
             (Shape::Response, Some(id), _) => {
                 let Some(Asked { what, .. }) = self.asked.remove(id) else {

@@ -22,6 +22,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use trials::until;
 
 const SEED: u64 = 18_881;
 /// Conversations in one test of the full run, and in the only one of a shorter run.
@@ -111,6 +112,8 @@ fn same(packages: &Packages, package: Package, era: Era, seed: u64, sleeps: bool
     for (at, step) in steps.iter().enumerate() {
         let naps_now = sleeps && at > 0 && dice.below(10) < often;
         if naps_now {
+            // A wrapper that has not come so far has nobody below it either.
+            assert!(until(PATIENCE, || !place.events("started").is_empty()));
             host.await_sleep();
             naps += 1;
         }

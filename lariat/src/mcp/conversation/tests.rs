@@ -40,6 +40,9 @@ fn open(talk: &Conversation) -> Open {
 #[test]
 fn nothing_is_settled_before_the_handshake_is() {
     assert_eq!(open(&after(&[])), Open::Nothing, "nobody has said anything");
+    let taken_back = r#">{"method":"notifications/cancelled","params":{"requestId":9}}"#;
+    assert_eq!(open(&after(&[taken_back])), Open::Nothing, "what was never asked is taken back");
+    assert_eq!(open(&after(&[r#">{"method":"notifications/x"}"#])), Open::Work);
     assert_eq!(open(&after(&HANDSHAKE[..1])), Open::Work);
     assert_eq!(open(&after(&HANDSHAKE[..2])), Open::Nothing, "it knows who it is");
     let talk = after(&HANDSHAKE);
