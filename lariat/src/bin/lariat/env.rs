@@ -51,6 +51,19 @@ pub(crate) fn docker() -> Surroundings {
     }
 }
 
+/// `XDG_CONFIG_HOME`, and what each host calls the place of its configs (`CODEX_HOME` and its kin; the
+/// table of hosts has them all).
+pub(crate) fn hosts(project: Option<PathBuf>) -> Option<crate::hosts::Surroundings> {
+    let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let named = crate::hosts::table::variables().filter_map(|name| Some((name, path(name)?)));
+    Some(crate::hosts::Surroundings {
+        home: home()?,
+        config: path("XDG_CONFIG_HOME"),
+        named: named.collect(),
+        project,
+    })
+}
+
 /// `TERM`: false where the cursor cannot be moved.
 pub(crate) fn terminal_can_draw() -> bool {
     variable("TERM").is_some_and(|term| term != "dumb")

@@ -7,6 +7,8 @@ mod duration;
 #[cfg(target_os = "linux")]
 mod env;
 #[cfg(target_os = "linux")]
+mod hosts;
+#[cfg(target_os = "linux")]
 mod show;
 #[cfg(target_os = "linux")]
 mod size;
