@@ -6,11 +6,14 @@ mod daemon;
 pub(crate) mod demo;
 mod man;
 mod overview;
+mod hosts;
+mod install;
 mod probe;
 mod ps;
 mod run;
 mod session;
 mod trial;
+mod uninstall;
 
 use crate::{env, show};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -35,6 +38,9 @@ enum Verb {
     Demo(demo::Args),
     Run(run::Args),
     Probe(probe::Args),
+    Install(install::Args),
+    Uninstall(uninstall::Args),
+    Hosts(hosts::Args),
     Ps(ps::Args),
     /// Sessions of servers for scripts: open, close, list, call
     #[command(subcommand)]
@@ -72,7 +78,9 @@ pub(crate) fn main() -> ExitCode {
     match &cli.verb {
         // They do it themselves.
         Verb::Run(_) | Verb::Probe(_) => {}
-        Verb::Demo(_) | Verb::Trial(_) => finish_crashed(None),
+        Verb::Demo(_) | Verb::Hosts(_) | Verb::Trial(_) => finish_crashed(None),
+        Verb::Install(args) => finish_crashed(args.state_dir()),
+        Verb::Uninstall(args) => finish_crashed(args.state_dir()),
         Verb::Ps(args) => finish_crashed(args.state_dir()),
         Verb::Session(verb) => finish_crashed(verb.state_dir()),
         Verb::Connect(args) => finish_crashed(args.state_dir()),
@@ -84,6 +92,9 @@ pub(crate) fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Run(args) => run::run(args),
         Verb::Probe(args) => probe::run(args),
+        Verb::Install(args) => install::run(&args),
+        Verb::Uninstall(args) => uninstall::run(&args),
+        Verb::Hosts(args) => hosts::run(&args),
         Verb::Ps(args) => ps::run(&args),
         Verb::Session(verb) => session::run(verb),
         Verb::Connect(args) => connect::run(args),

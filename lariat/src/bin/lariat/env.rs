@@ -89,6 +89,20 @@ pub(crate) fn path() -> Option<OsString> {
     variable("PATH")
 }
 
+/// This program's own file, as it is best written down for others to start: by the path on which `PATH`
+/// finds it, which stays the same when a package is updated, or else where it is.
+pub(crate) fn lariat() -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let own = std::env::current_exe()?;
+    let file = |path: &PathBuf| std::fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    let identity = file(&own)?;
+    let dirs: Vec<PathBuf> =
+        path().map(|all| std::env::split_paths(&all).collect()).unwrap_or_default();
+    let mut named = dirs.into_iter().filter(|dir| dir.is_absolute()).map(|dir| dir.join("lariat"));
+    let found = named.find(|path| file(path).is_ok_and(|other| other == identity));
+    Ok(found.unwrap_or(own))
+}
+
 /// One variable by the name that a person gave, to be passed on.
 pub(crate) fn named(name: &str) -> Option<OsString> {
     #[expect(clippy::disallowed_methods, reason = "this is the one place; empty is a value here")]

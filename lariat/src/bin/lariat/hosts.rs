@@ -4,9 +4,14 @@
 //! What belongs here is the knowledge of other people's files. It prints nothing and asks nobody; the
 //! commands do.
 
+pub(crate) mod edit;
 pub(crate) mod entry;
+pub(crate) mod file;
 pub(crate) mod found;
 mod json;
+pub(crate) mod plan;
+pub(crate) mod shown;
+pub(crate) mod survey;
 pub(crate) mod table;
 mod toml;
 pub(crate) mod tree;
@@ -19,6 +24,7 @@ use std::path::PathBuf;
 use table::HOSTS;
 
 /// A server that some host would start on this machine.
+#[expect(dead_code, reason = "doctor compares processes with it")]
 pub(crate) struct Configured {
     /// The host's id.
     pub(crate) host: &'static str,
@@ -32,6 +38,7 @@ pub(crate) struct Configured {
 
 /// Every server that a host would start from a config that can be read. Their arguments may hold
 /// secrets: they are for comparing, not for showing.
+#[expect(dead_code, reason = "as above")]
 pub(crate) fn configured(around: &Surroundings) -> Vec<Configured> {
     let all: Vec<_> = HOSTS.iter().collect();
     let mut configured = Vec::new();

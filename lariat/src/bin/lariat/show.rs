@@ -31,6 +31,23 @@ pub(crate) fn out(text: &str) -> bool {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }
 
+/// True if what is written to stdout may have colours.
+pub(crate) fn colours() -> bool {
+    std::io::stdout().is_terminal() && crate::env::wants_colour()
+}
+
+/// Asks a person, who has to say yes. Nothing if there is nobody to ask.
+pub(crate) fn ask(question: &str) -> Option<bool> {
+    let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
+    if !stdin.is_terminal() || !stderr.is_terminal() {
+        return None;
+    }
+    write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush()).ok()?;
+    let mut answer = String::new();
+    stdin.read_line(&mut answer).ok()?;
+    Some(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
 /// Writes a line of progress to stderr if a person is watching.
 pub(crate) fn progress(text: &str) {
     let mut stderr = std::io::stderr().lock();

@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// How often one host may start this server: 30/min, 5/s, 100/h or off
     #[arg(long, value_name = "RATE", default_value = "30/min")]
     max_starts: Rate,
+    /// Says that `install` wrote this line, and changes nothing; `uninstall` looks for it
+    #[arg(long, hide = true, value_name = "HOW", num_args = 0..=1, require_equals = true)]
+    installed: Option<Option<String>>,
     /// The server and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", help_heading = None::<&str>)]
     command: Vec<OsString>,
@@ -82,13 +85,14 @@ struct Patience {
 
 /// What `--idle` can be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+pub(crate) enum When {
     Auto,
     Off,
     After(Duration),
 }
 
-fn idle(text: &str) -> Result<When, String> {
+/// What `--idle` can be told.
+pub(crate) fn idle(text: &str) -> Result<When, String> {
     match text {
         "auto" => Ok(When::Auto),
         "off" => Ok(When::Off),

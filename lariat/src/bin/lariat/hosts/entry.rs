@@ -1,6 +1,7 @@
 //! What in a config is a server: how it is started, whether it is wrapped, and why not every one is.
 
 use super::tree::{Node, Pair, Value};
+use super::yaml::ALIAS;
 use std::path::Path;
 
 /// One server as a file has it.
@@ -121,7 +122,7 @@ impl<'t> Launch<'t> {
             Some(inner) if matches!(inner.value, Value::Map(_)) => (inner, "path", Some("command")),
             _ => (node, command, None),
         };
-        if node.fixed == Some("it is an alias") {
+        if node.fixed == Some(ALIAS) {
             return Err("its entry is an alias of another".into());
         }
         let merged = map.get("<<").is_some();
@@ -176,7 +177,7 @@ fn once<'t>(map: &'t Node, key: &str) -> Result<Option<&'t Pair>, String> {
 }
 
 fn list_of_words(node: &Node) -> Result<Vec<&Node>, String> {
-    if node.fixed == Some("it is an alias") {
+    if node.fixed == Some(ALIAS) {
         return Err("its arguments are an alias".into());
     }
     let items = node.items().ok_or("its arguments are not a list")?;

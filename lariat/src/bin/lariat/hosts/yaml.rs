@@ -15,7 +15,7 @@ const DEEPEST: usize = 200;
 const MOST_COPIES: usize = 100_000;
 
 const ANCHORED: &str = "it has an anchor or a tag";
-const ALIAS: &str = "it is an alias";
+pub(crate) const ALIAS: &str = "it is an alias";
 const BLOCK: &str = "it is written as a block of lines";
 
 /// Reads a whole text.
@@ -73,6 +73,13 @@ impl<'t> Reader<'t> {
         place(span.start.index())..place(span.end.index())
     }
 
+    /// The end of a list or a map: of its bracket, and not of the comment behind it.
+    fn end_at(&self, span: Span) -> usize {
+        let at = self.at(span);
+        let bracket = self.text[at.start..].starts_with([']', '}']);
+        if bracket { at.start + 1 } else { at.end }
+    }
+
     fn node(&mut self, (event, span): (Event<'t>, Span), depth: usize) -> Result<Node, Broken> {
         let mut at = self.at(span);
         if depth == DEEPEST {
@@ -81,6 +88,8 @@ impl<'t> Reader<'t> {
         let (value, anchor, tagged) = match event {
             Event::Alias(id) => return self.copy(id, at),
             Event::Scalar(said, style, anchor, tag) => {
+                // The end of a quoted one is told as where the next thing begins.
+                at.end = at.start + written_length(&self.text[at.clone()]);
                 let mut node = self.scalar(&said, style, at);
                 if anchor > 0 || tag.is_some() {
                     node.fixed = Some(ANCHORED);
@@ -94,7 +103,7 @@ impl<'t> Reader<'t> {
                 let mut items = Vec::new();
                 loop {
                     match self.next()? {
-                        (Event::SequenceEnd, end) => break at.end = self.at(end).end,
+                        (Event::SequenceEnd, end) => break at.end = self.end_at(end),
                         event => items.push(self.node(event, depth + 1)?),
                     }
                 }
@@ -104,7 +113,7 @@ impl<'t> Reader<'t> {
                 let mut pairs = Vec::new();
                 loop {
                     match self.next()? {
-                        (Event::MappingEnd, end) => break at.end = self.at(end).end,
+                        (Event::MappingEnd, end) => break at.end = self.end_at(end),
                         event => {
                             let key = self.node(event, depth + 1)?;
                             let value = self.next()?;
@@ -155,6 +164,22 @@ impl<'t> Reader<'t> {
         }
         Ok(Node { span: at, value: target.value.clone(), fixed: Some(ALIAS) })
     }
+}
+
+/// How much of this is the literal that it begins with.
+fn written_length(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let Some(quote @ (b'"' | b'\'')) = bytes.first() else { return text.trim_end().len() };
+    let mut at = 1;
+    while let Some(byte) = bytes.get(at) {
+        at += match byte {
+            b'\\' if *quote == b'"' => 2,
+            b'\'' if *quote == b'\'' && bytes.get(at + 1) == Some(&b'\'') => 2,
+            byte if byte == quote => return at + 1,
+            _ => 1,
+        };
+    }
+    text.len()
 }
 
 fn size(node: &Node) -> usize {

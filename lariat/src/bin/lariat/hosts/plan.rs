@@ -1,0 +1,255 @@
+//! What would become of a file: its new text, checked, and what is said about each server.
+//!
+//! A new text is believed only after it was read again: every server that was to change has changed
+//! as meant, nothing else means anything else, and taking Lariat away again gives the old text to the
+//! byte. A server for which that does not hold is left alone; the others are not.
+
+use super::edit::{self, Edit, Page, Wish};
+use super::entry::{self, Launch, Server, Step, Wrapping};
+use super::tree::{self, Broken, Format, Plain};
+
+/// How a file is to be read.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) format: Format,
+    pub(crate) maps: &'static [&'static [&'static str]],
+    /// The key of a server's program.
+    pub(crate) command: &'static str,
+}
+
+/// What is wanted.
+pub(crate) enum Want {
+    Installed(Wish),
+    Uninstalled,
+}
+
+/// A file that has not been touched yet, and what it would become.
+pub(crate) struct Plan {
+    pub(crate) text: String,
+    pub(crate) servers: Vec<Fate>,
+}
+
+/// What becomes of one server.
+pub(crate) struct Fate {
+    pub(crate) server: String,
+    /// The project it belongs to, where a file has servers of several.
+    pub(crate) within: Option<String>,
+    pub(crate) line: usize,
+    pub(crate) outcome: Outcome,
+}
+
+/// What becomes of a server, and why.
+pub(crate) enum Outcome {
+    Changed {
+        act: Act,
+        before: Vec<String>,
+        after: Vec<String>,
+    },
+    /// It is as it is wanted. True if it is wrapped.
+    Same(bool),
+    Skipped(String),
+}
+
+/// What is done to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    Wrap,
+    Renew,
+    Unwrap,
+}
+
+impl Act {
+    /// The word for scripts.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Act::Wrap => "wrap",
+            Act::Renew => "renew",
+            Act::Unwrap => "unwrap",
+        }
+    }
+}
+
+impl Plan {
+    /// How many servers would change.
+    pub(crate) fn changes(&self) -> usize {
+        let changed = |fate: &&Fate| matches!(fate.outcome, Outcome::Changed { .. });
+        self.servers.iter().filter(changed).count()
+    }
+}
+
+const NOT_AS_MEANT: &str =
+    "its neighbours would change with it, or it is written in an unusual way";
+
+/// Plans a change of a whole file.
+pub(crate) fn plan(reading: Reading, text: &str, want: &Want) -> Result<Plan, Broken> {
+    let tree = tree::parse(reading.format, text)?;
+    let page = Page { text, format: reading.format };
+    let mut fates = Vec::new();
+    let mut edits = Vec::new();
+    for server in entry::servers(&tree, reading.maps) {
+        let outcome = match decide(page, reading, &server, want, true) {
+            Err(why) => Outcome::Skipped(why),
+            Ok(Decision::Same(wrapped)) => Outcome::Same(wrapped),
+            Ok(Decision::Change(change)) => {
+                let outcome = change.outcome();
+                edits.push((fates.len(), server.way.clone(), *change));
+                outcome
+            }
+        };
+        let (line, _) = tree::place(text, server.node.span.start);
+        let within = within(&server.way);
+        fates.push(Fate { server: server.name, within, line, outcome });
+    }
+    if edits.is_empty() {
+        return Ok(Plan { text: text.to_owned(), servers: fates });
+    }
+    // All at once, as it nearly always can be.
+    let ways: Vec<_> = edits.iter().map(|(_, way, _)| way.clone()).collect();
+    let changes = edits.iter().map(|(_, way, change)| (way.clone(), change));
+    if let Some(new) = checked(reading, text, &changes.collect::<Vec<_>>()) {
+        return Ok(Plan { text: new, servers: fates });
+    }
+    // One after another, to find which one cannot.
+    let mut now = text.to_owned();
+    for ((index, ..), way) in edits.iter().zip(&ways) {
+        match alone(reading, &now, way, want) {
+            Some(next) => now = next,
+            None => fates[*index].outcome = Outcome::Skipped(NOT_AS_MEANT.into()),
+        }
+    }
+    Ok(Plan { text: now, servers: fates })
+}
+
+/// The key of the project that a server of one person in one project belongs to.
+fn within(way: &[Step]) -> Option<String> {
+    match way {
+        [Step::Key(projects), Step::Key(path), _, _] if projects == "projects" => {
+            Some(path.clone())
+        }
+        _ => None,
+    }
+}
+
+enum Decision {
+    Same(bool),
+    Change(Box<Change>),
+}
+
+struct Change {
+    act: Act,
+    before: Vec<String>,
+    inside: Option<&'static str>,
+    edit: Edit,
+}
+
+impl Change {
+    fn outcome(&self) -> Outcome {
+        let after = self.edit.words.clone();
+        Outcome::Changed { act: self.act, before: self.before.clone(), after }
+    }
+}
+
+fn decide(
+    page: Page<'_>,
+    reading: Reading,
+    server: &Server<'_>,
+    want: &Want,
+    as_written: bool,
+) -> Result<Decision, String> {
+    let launch = match (Launch::of(server, reading.command), want) {
+        (Err(_), Want::Uninstalled) => return Ok(Decision::Same(false)),
+        (launch, _) => launch?,
+    };
+    let before = launch.said();
+    let (act, edit) = match (entry::wrapping(&before), want) {
+        (Wrapping::Nobody, Want::Uninstalled) => return Ok(Decision::Same(false)),
+        (Wrapping::Hand, Want::Uninstalled) => {
+            return Err("it was wrapped by hand; `install` did not do that".into());
+        }
+        (Wrapping::Hand, Want::Installed(_)) => return Err("it is already wrapped, by hand".into()),
+        (Wrapping::Nobody, Want::Installed(wish)) => (Act::Wrap, page.wrap(&launch, wish)?),
+        (Wrapping::Installed { inner, bare }, Want::Uninstalled) => {
+            (Act::Unwrap, page.unwrap(&launch, inner, bare, as_written))
+        }
+        (Wrapping::Installed { inner, .. }, Want::Installed(wish)) => {
+            match page.renew(&launch, inner, wish)? {
+                None => return Ok(Decision::Same(true)),
+                Some(edit) => (Act::Renew, edit),
+            }
+        }
+    };
+    Ok(Decision::Change(Box::new(Change { act, before, inside: launch.inside, edit })))
+}
+
+/// The new text, if it means what it is to mean, and the old one can be had back.
+fn checked(reading: Reading, text: &str, changes: &[(Vec<Step>, &Change)]) -> Option<String> {
+    let mut expected = tree::parse(reading.format, text).ok()?.plain();
+    let mut cuts = Vec::new();
+    for (way, change) in changes {
+        let inside = change.inside.map(|key| Step::Key(key.into()));
+        let map = descend(&mut expected, way.iter().chain(&inside))?;
+        for (key, value) in &change.edit.keys {
+            match value {
+                Some(value) => map.insert(key.clone(), value.clone()),
+                None => map.remove(key),
+            };
+        }
+        cuts.extend(change.edit.cuts.iter().cloned());
+    }
+    let new = edit::apply(text, cuts);
+    let tree = tree::parse(reading.format, &new).ok()?;
+    if tree.plain() != expected {
+        return None;
+    }
+    let wrapped: Vec<_> = changes.iter().filter(|(_, change)| change.act == Act::Wrap).collect();
+    if wrapped.len() < changes.len() {
+        return Some(new);
+    }
+    // All of them are new: then the way back is known, too.
+    let page = Page { text: &new, format: reading.format };
+    let mut cuts = Vec::new();
+    for server in entry::servers(&tree, reading.maps) {
+        if changes.iter().any(|(way, _)| *way == server.way) {
+            match decide(page, reading, &server, &Want::Uninstalled, true) {
+                Ok(Decision::Change(change)) => cuts.extend(change.edit.cuts),
+                Ok(Decision::Same(_)) | Err(_) => return None,
+            }
+        }
+    }
+    (edit::apply(&new, cuts) == text).then_some(new)
+}
+
+fn descend<'p>(
+    mut plain: &'p mut Plain,
+    way: impl Iterator<Item = &'p Step>,
+) -> Option<&'p mut std::collections::BTreeMap<String, Plain>> {
+    for step in way {
+        plain = match (plain, step) {
+            (Plain::Map(map), Step::Key(key)) => map.get_mut(key)?,
+            (Plain::List(list), Step::Index(index)) => list.get_mut(*index)?,
+            _ => return None,
+        };
+    }
+    match plain {
+        Plain::Map(map) => Some(map),
+        Plain::Text(_) | Plain::Other(_) | Plain::List(_) => None,
+    }
+}
+
+/// The same for one server.
+fn alone(reading: Reading, text: &str, way: &[Step], want: &Want) -> Option<String> {
+    let tree = tree::parse(reading.format, text).ok()?;
+    let page = Page { text, format: reading.format };
+    let server =
+        entry::servers(&tree, reading.maps).into_iter().find(|server| server.way == way)?;
+    // As it is written, or else written anew.
+    [true, false].into_iter().find_map(|as_written| {
+        match decide(page, reading, &server, want, as_written) {
+            Ok(Decision::Change(change)) => checked(reading, text, &[(way.to_vec(), &change)]),
+            Ok(Decision::Same(_)) | Err(_) => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;
