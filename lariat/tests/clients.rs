@@ -6,6 +6,7 @@
 //! both sides of Lariat. And when the client is killed, at any moment, nothing of it is left.
 //! Two more, with the TypeScript SDKs too: the answers are the same if the server belongs to a
 //! session of the daemon's (`connect.rs`), and if it sleeps between any two calls (`nap.rs`).
+//! And hosts that people use connect to what `lariat install` made of their configs (`hosts.rs`).
 //!
 //! The packages are installed by `./test` into the directory that `LARIAT_CLIENTS` names. Without
 //! it every test here is skipped, and the reason is printed. This file looks at `/proc` with its
@@ -14,6 +15,8 @@
 
 #[path = "clients/connect.rs"]
 mod connect;
+#[path = "clients/hosts.rs"]
+mod hosts;
 #[path = "clients/nap.rs"]
 mod nap;
 #[path = "clients/record.rs"]
@@ -94,6 +97,7 @@ fn trials() -> Vec<Trial> {
     }
     trials.extend(connect::trials(&home));
     trials.extend(nap::trials(&home));
+    trials.extend(hosts::trials(&home));
     trials
 }
 

@@ -40,7 +40,9 @@ const LONGEST: usize = 600;
 
 /// Packages of the default build, ours included. Raise it with an argument. Half of them came with
 /// the Docker proxy: tokio, and rustls for engines behind TCP. Three write completions and manual pages.
-const PACKAGES: usize = 59;
+/// Nine read the configs of hosts with the place of every word: TOML and YAML have too many ways to
+/// write one thing for a reader of our own.
+const PACKAGES: usize = 68;
 
 /// What a test file with a harness of its own begins a line with.
 const MAIN: &str = "fn main()";

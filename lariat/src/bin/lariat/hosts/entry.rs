@@ -231,24 +231,20 @@ fn elsewhere(node: &Node) -> Option<String> {
 /// Who wrapped a command, if anybody.
 pub(crate) fn wrapping(words: &[String]) -> Wrapping {
     let Some((program, rest)) = words.split_first() else { return Wrapping::Nobody };
-    let runs =
-        |words: &[String]| is_lariat(&words[0]) && ["run", "connect"].contains(&words[1].as_str());
-    if !is_lariat(program) {
-        let behind_a_launcher = rest.windows(2).any(runs);
-        return if behind_a_launcher { Wrapping::Hand } else { Wrapping::Nobody };
-    }
     let end = rest.iter().position(|word| word == "--").unwrap_or(0);
     let mark = rest[..end].iter().find_map(|word| match word.as_str() {
         "--installed" => Some(false),
         "--installed=bare" => Some(true),
         _ => None,
     });
-    match mark {
-        Some(bare) if rest[0] == "run" && rest.len() > end + 1 => {
-            Wrapping::Installed { inner: end + 2, bare }
-        }
-        _ => Wrapping::Hand,
+    // The mark is enough: somebody may call the program `lariat-next`.
+    if let Some(bare) = mark.filter(|_| rest[0] == "run" && rest.len() > end + 1) {
+        return Wrapping::Installed { inner: end + 2, bare };
     }
+    let runs =
+        |words: &[String]| is_lariat(&words[0]) && ["run", "connect"].contains(&words[1].as_str());
+    // Also behind a launcher.
+    if is_lariat(program) || rest.windows(2).any(runs) { Wrapping::Hand } else { Wrapping::Nobody }
 }
 
 fn is_lariat(program: &str) -> bool {

@@ -180,3 +180,67 @@ impl Read {
         Ok(backup)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that goes with the test.
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let dir = std::env::temp_dir().join(format!("lariat-{name}-{}", std::process::id()));
+            fs::create_dir(&dir).unwrap();
+            Dir(dir)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let mut names: Vec<String> = names.collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_changed_underneath_is_left_alone() {
+        let dir = Dir::new("underneath");
+        let path = dir.0.join("config");
+        fs::write(&path, "one").unwrap();
+        let read = Read::of(&path).unwrap();
+        // Of the same length, at the same place.
+        fs::write(&path, "two").unwrap();
+        assert!(matches!(read.replace("new", &dir.0.join("b")), Err(Trouble::Changed)));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        // The same content, but another file.
+        let read = Read::of(&path).unwrap();
+        fs::write(dir.0.join("other"), "two").unwrap();
+        fs::rename(dir.0.join("other"), &path).unwrap();
+        assert!(matches!(read.replace("new", &dir.0.join("b")), Err(Trouble::Changed)));
+        assert_eq!(dir.names(), ["config"]);
+        // And gone.
+        let read = Read::of(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(read.replace("new", &dir.0.join("b")), Err(Trouble::Io(..))));
+        assert_eq!(dir.names(), [""; 0]);
+    }
+
+    #[test]
+    fn a_replaced_file_leaves_a_backup_and_no_draft() {
+        let dir = Dir::new("replaced");
+        let path = dir.0.join("config");
+        fs::write(&path, "one").unwrap();
+        let backup = Read::of(&path).unwrap().replace("new", &dir.0.join("b")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::read_to_string(backup).unwrap(), "one");
+        assert_eq!(dir.names(), ["b", "config"]);
+    }
+}

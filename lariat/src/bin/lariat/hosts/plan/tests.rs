@@ -194,9 +194,9 @@ fn idle_and_a_moved_lariat_are_renewed() {
     assert_eq!((later.changes(), later.text.matches("\"10m\"").count()), (2, 2));
     // Unsaid, it stays.
     assert_eq!(install(Format::Json, &later.text), later.text);
-    let moved = Want::Installed(Wish { lariat: "/opt/lariat".into(), idle: None });
+    let moved = Want::Installed(Wish { lariat: "/opt/lariat-next".into(), idle: None });
     let moved = plan(reading(Format::Json), &later.text, &moved).unwrap();
-    assert_eq!((moved.changes(), moved.text.matches("/opt/lariat").count()), (2, 2));
+    assert_eq!((moved.changes(), moved.text.matches("/opt/lariat-next").count()), (2, 2));
     assert_eq!(uninstall(Format::Json, &moved.text), text);
 }
 
