@@ -53,39 +53,40 @@ fn every_host_there_and_back() {
         .collect();
     hosts.sort();
     assert_eq!(hosts, CORPUS.map(|(host, ..)| host));
-    for (host, wrapped, skipped) in CORPUS {
-        let place = Place::new();
+    // Whoever has one host may have them all.
+    let place = Place::new();
+    for host in &hosts {
         copy(Path::new(&format!("{TESTS}/corpus/{host}")), &place.path("home"));
-        let before = files(&place);
-        let report = report_of(&place, &["install", "--yes", host]);
-        let counted = |action: &str| servers(&report).filter(|one| one["action"] == action).count();
-        assert_eq!((counted("wrap"), counted("skip")), (wrapped, skipped), "{host}: {report}");
-        let installed = files(&place);
-        let (mut seen, mut unseen) = (0, 0);
-        for (file, text) in &before {
-            match meaning(&place, file, text) {
-                None => unseen += 1,
-                Some(before) => {
-                    let after = meaning(&place, file, &installed[file]);
-                    seen += same_but_wrapped(&before, &after.expect("still readable"));
-                }
-            }
-        }
-        assert!(seen == wrapped || unseen > 0, "{host}: {seen}");
-        // Again is no change.
-        let again = report_of(&place, &["install", "--yes"]);
-        assert!(
-            servers(&again).all(|one| ["none", "skip"].contains(&one["action"].as_str().unwrap()))
-        );
-        assert_eq!(files(&place), installed);
-        // Another time to sleep is one word.
-        report_of(&place, &["install", "--yes", "--idle", "10m"]);
-        assert_ne!(files(&place), installed);
-        report_of(&place, &["install", "--yes", "--idle", "auto"]);
-        assert_eq!(files(&place), installed);
-        report_of(&place, &["uninstall", "--yes"]);
-        assert_eq!(files(&place), before, "{host}");
     }
+    let before = files(&place);
+    let report = report_of(&place, &["install", "--yes"]);
+    for (host, wrapped, skipped) in CORPUS {
+        let of = servers(&report, Some(host));
+        let counted = |action| of.iter().filter(|one| one["action"] == action).count();
+        assert_eq!((counted("wrap"), counted("skip")), (wrapped, skipped), "{host}: {of:#?}");
+    }
+    let installed = files(&place);
+    let (mut seen, mut strict) = (0, 0);
+    for (file, text) in &before {
+        // Others read the dialects of JSON no better than we do.
+        let Some(before) = meaning(&place, file, text) else { continue };
+        let after = meaning(&place, file, &installed[file]).expect("still readable");
+        seen += same_but_wrapped(&before, &after);
+        strict += 1;
+    }
+    assert!(strict >= 14 && seen >= 20, "{strict} files, {seen} servers");
+    // Again is no change.
+    let again = report_of(&place, &["install", "--yes"]);
+    let kept = |one: &&Value| one["action"] == "none" || one["action"] == "skip";
+    assert!(servers(&again, None).iter().all(kept), "{again}");
+    assert_eq!(files(&place), installed);
+    // Another time to sleep is another word, and no more.
+    report_of(&place, &["install", "--yes", "--idle", "10m"]);
+    assert_ne!(files(&place), installed);
+    report_of(&place, &["install", "--yes", "--idle", "auto"]);
+    assert_eq!(files(&place), installed);
+    report_of(&place, &["uninstall", "--yes"]);
+    assert_eq!(files(&place), before);
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn what_a_project_shares_is_touched_only_when_asked() {
     report_of(&place, &["install", "--yes"]);
     assert_eq!(files(&place), before);
     let report = report_of(&place, &["install", "--yes", &project]);
-    assert_eq!(servers(&report).filter(|one| one["action"] == "wrap").count(), 2);
+    assert_eq!(servers(&report, None).iter().filter(|one| one["action"] == "wrap").count(), 2);
     assert!(!place.path("home/work/backups").exists());
     report_of(&place, &["uninstall", "--yes"]);
     assert_ne!(files(&place), before);
@@ -296,9 +297,11 @@ fn report_of(place: &Place, args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn servers(report: &Value) -> impl Iterator<Item = &Value> {
+/// What it says of the servers of a host, or of all.
+fn servers<'r>(report: &'r Value, host: Option<&str>) -> Vec<&'r Value> {
     let files = report["files"].as_array().unwrap().iter();
-    files.flat_map(|file| file["servers"].as_array().unwrap())
+    let files = files.filter(|file| host.is_none_or(|host| file["host"] == host));
+    files.flat_map(|file| file["servers"].as_array().unwrap()).collect()
 }
 
 fn text(bytes: &[u8]) -> String {

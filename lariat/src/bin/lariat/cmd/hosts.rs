@@ -3,7 +3,7 @@
 use super::install;
 use super::run::no_home;
 use crate::hosts::edit::Wish;
-use crate::hosts::plan::{Act, Fate, Outcome, Want};
+use crate::hosts::plan::{Act, BY_HAND, Fate, Outcome, Want};
 use crate::hosts::survey::{self, Work};
 use crate::hosts::table::{HOSTS, Host, Scope};
 use crate::hosts::{Surroundings, shown};
@@ -56,6 +56,7 @@ fn state(fate: &Fate) -> (&'static str, Option<&str>) {
         Outcome::Changed { act: Act::Renew | Act::Unwrap, .. } | Outcome::Same(true) => {
             ("wrapped", None)
         }
+        Outcome::Skipped(why) if why == BY_HAND => ("by-hand", Some(why)),
         Outcome::Skipped(why) => ("skipped", Some(why)),
     }
 }
@@ -113,7 +114,8 @@ fn row(work: &Work, home: &Path) -> [String; 5] {
     let [servers, wrapped] = match &work.plan {
         Err(_) => ["?".into(), "?".into()],
         Ok((_, plan)) => {
-            let wrapped = plan.servers.iter().filter(|fate| state(fate).0 == "wrapped").count();
+            let is_wrapped = |fate: &&Fate| ["wrapped", "by-hand"].contains(&state(fate).0);
+            let wrapped = plan.servers.iter().filter(is_wrapped).count();
             [plan.servers.len().to_string(), wrapped.to_string()]
         }
     };

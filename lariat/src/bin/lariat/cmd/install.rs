@@ -223,7 +223,8 @@ fn summary(
     };
     let changes: usize = works.iter().map(Work::changes).sum();
     if works.is_empty() {
-        return "no configs of known hosts are here; `lariat hosts` says where it looks\n".into();
+        return "no configs of known hosts are here; `lariat hosts` lists those that are known\n"
+            .into();
     }
     if changes == 0 {
         let servers = works.iter().filter_map(|work| work.plan.as_ref().ok());
@@ -239,6 +240,9 @@ fn summary(
     let written = works.iter().zip(done).filter(|(_, done)| matches!(done, Ok(Some(_))));
     let (files, servers) =
         written.fold((0, 0), |(files, servers), (work, _)| (files + 1, servers + work.changes()));
+    if files == 0 {
+        return "nothing was changed\n".into();
+    }
     let backups = shown::path(&state.join("backups"), &around.home);
     format!(
         "{word} {} in {}; backups are in {backups}\nhosts that are running see it when they start their servers again\n",

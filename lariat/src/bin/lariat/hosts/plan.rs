@@ -77,6 +77,9 @@ impl Plan {
     }
 }
 
+/// Said of one that a person wrapped.
+pub(crate) const BY_HAND: &str = "it is already wrapped, by hand";
+
 const NOT_AS_MEANT: &str =
     "its neighbours would change with it, or it is written in an unusual way";
 
@@ -104,14 +107,13 @@ pub(crate) fn plan(reading: Reading, text: &str, want: &Want) -> Result<Plan, Br
         return Ok(Plan { text: text.to_owned(), servers: fates });
     }
     // All at once, as it nearly always can be.
-    let ways: Vec<_> = edits.iter().map(|(_, way, _)| way.clone()).collect();
-    let changes = edits.iter().map(|(_, way, change)| (way.clone(), change));
-    if let Some(new) = checked(reading, text, &changes.collect::<Vec<_>>()) {
+    let changes: Vec<_> = edits.iter().map(|(_, way, change)| (way.clone(), change)).collect();
+    if let Some(new) = checked(reading, text, &changes) {
         return Ok(Plan { text: new, servers: fates });
     }
     // One after another, to find which one cannot.
     let mut now = text.to_owned();
-    for ((index, ..), way) in edits.iter().zip(&ways) {
+    for (index, way, _) in &edits {
         match alone(reading, &now, way, want) {
             Some(next) => now = next,
             None => fates[*index].outcome = Outcome::Skipped(NOT_AS_MEANT.into()),
@@ -166,7 +168,7 @@ fn decide(
         (Wrapping::Hand, Want::Uninstalled) => {
             return Err("it was wrapped by hand; `install` did not do that".into());
         }
-        (Wrapping::Hand, Want::Installed(_)) => return Err("it is already wrapped, by hand".into()),
+        (Wrapping::Hand, Want::Installed(_)) => return Err(BY_HAND.into()),
         (Wrapping::Nobody, Want::Installed(wish)) => (Act::Wrap, page.wrap(&launch, wish)?),
         (Wrapping::Installed { inner, bare }, Want::Uninstalled) => {
             (Act::Unwrap, page.unwrap(&launch, inner, bare, as_written))
@@ -201,22 +203,21 @@ fn checked(reading: Reading, text: &str, changes: &[(Vec<Step>, &Change)]) -> Op
     if tree.plain() != expected {
         return None;
     }
-    let wrapped: Vec<_> = changes.iter().filter(|(_, change)| change.act == Act::Wrap).collect();
-    if wrapped.len() < changes.len() {
-        return Some(new);
-    }
-    // All of them are new: then the way back is known, too.
+    // The way back of those that are new, to what the others alone would have made of the file.
+    let others = changes.iter().filter(|(_, change)| change.act != Act::Wrap);
+    let back = edit::apply(text, others.flat_map(|(_, change)| change.edit.cuts.clone()).collect());
     let page = Page { text: &new, format: reading.format };
+    let is_new = |server: &Server<'_>| {
+        changes.iter().any(|(way, change)| change.act == Act::Wrap && *way == server.way)
+    };
     let mut cuts = Vec::new();
-    for server in entry::servers(&tree, reading.maps) {
-        if changes.iter().any(|(way, _)| *way == server.way) {
-            match decide(page, reading, &server, &Want::Uninstalled, true) {
-                Ok(Decision::Change(change)) => cuts.extend(change.edit.cuts),
-                Ok(Decision::Same(_)) | Err(_) => return None,
-            }
+    for server in entry::servers(&tree, reading.maps).into_iter().filter(is_new) {
+        match decide(page, reading, &server, &Want::Uninstalled, true) {
+            Ok(Decision::Change(change)) => cuts.extend(change.edit.cuts),
+            Ok(Decision::Same(_)) | Err(_) => return None,
         }
     }
-    (edit::apply(&new, cuts) == text).then_some(new)
+    (edit::apply(&new, cuts) == back).then_some(new)
 }
 
 fn descend<'p>(

@@ -201,6 +201,21 @@ fn idle_and_a_moved_lariat_are_renewed() {
 }
 
 #[test]
+fn old_and_new_ones_in_one_file() {
+    let [a, b] =
+        ["[mcp_servers.a]\ncommand = \"a\"\n", "[mcp_servers.b]\ncommand = 'b'\nargs = [ 'x' ]\n"];
+    let mixed = install(Format::Toml, a).replace(LARIAT, "/old/lariat") + b;
+    let plan = plan(reading(Format::Toml), &mixed, &installed(Some("off"))).unwrap();
+    let acts = plan.servers.iter().map(|fate| match &fate.outcome {
+        Outcome::Changed { act, .. } => Some(*act),
+        Outcome::Same(_) | Outcome::Skipped(_) => None,
+    });
+    assert_eq!(acts.collect::<Vec<_>>(), [Some(Act::Renew), Some(Act::Wrap)]);
+    assert_eq!(plan.text.matches("\"off\"").count(), 2);
+    assert_eq!(uninstall(Format::Toml, &plan.text), format!("{a}{b}"));
+}
+
+#[test]
 fn flags_of_a_person_do_not_keep_it_from_being_undone() {
     let text = "[mcp_servers.a]\ncommand = \"npx\"\nargs = [\"-y\"]\n";
     let edited =
@@ -229,7 +244,7 @@ fn a_file_that_its_host_wrote_anew_means_the_same_afterwards() {
 fn there_and_back_by_chance() {
     for format in [Format::Json, Format::Toml, Format::Yaml] {
         let mut changed = 0;
-        for seed in 1..=400 {
+        for seed in 1..=200 {
             let text = chance::text(format, seed);
             let plan = plan(reading(format), &text, &installed(None));
             let plan = plan.unwrap_or_else(|broken| panic!("{seed}: {broken}\n{text}"));
@@ -247,7 +262,7 @@ fn there_and_back_by_chance() {
                 }
             }
         }
-        assert!(changed > 1000, "{format:?}: {changed}");
+        assert!(changed > 500, "{format:?}: {changed}");
     }
 }
 
@@ -255,7 +270,7 @@ fn there_and_back_by_chance() {
 fn damaged_texts_are_refused_or_come_back_whole() {
     for format in [Format::Json, Format::Toml, Format::Yaml] {
         let (mut read, mut refused) = (0, 0);
-        for seed in 1..=600 {
+        for seed in 1..=300 {
             let text = chance::damaged(format, seed);
             match plan(reading(format), &text, &installed(None)) {
                 Err(_) => refused += 1,
