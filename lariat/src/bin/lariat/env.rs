@@ -61,6 +61,7 @@ pub(crate) fn hosts(project: Option<PathBuf>) -> Option<crate::hosts::Surroundin
         config: path("XDG_CONFIG_HOME"),
         named: named.collect(),
         project,
+        root: None,
     })
 }
 

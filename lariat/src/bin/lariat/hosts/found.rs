@@ -14,6 +14,15 @@ pub(crate) struct Surroundings {
     pub(crate) named: Vec<(&'static str, PathBuf)>,
     /// The project whose files are looked at too.
     pub(crate) project: Option<PathBuf>,
+    /// What the administrator's files are in, if it is not `/`.
+    pub(crate) root: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// A path of the administrator's.
+    pub(crate) fn rooted(&self, path: &str) -> PathBuf {
+        self.root.as_deref().unwrap_or(Path::new("/")).join(path)
+    }
 }
 
 /// A config file that exists.
@@ -60,7 +69,7 @@ fn paths(around: &Surroundings, place: &Place) -> Vec<PathBuf> {
         }
         Base::File(variable) => return named(variable).into_iter().collect(),
         Base::Project => around.project.clone(),
-        Base::Root => Some(PathBuf::from("/")),
+        Base::Root => Some(around.rooted("")),
     };
     let Some(base) = base else { return Vec::new() };
     match place.path.split_once('*') {

@@ -3,8 +3,8 @@
 use super::file::{Read, Trouble};
 use super::found::{self, Found, Surroundings};
 use super::plan::{self, Outcome, Plan, Reading, Want};
-use super::table::{Host, Scope};
-use super::tree::Broken;
+use super::table::{Host, POLICIES, Policy, Scope};
+use super::tree::{self, Broken, Node, Value};
 use std::path::{Path, PathBuf};
 
 /// One file, and what it would become.
@@ -22,22 +22,48 @@ pub(crate) enum Problem {
 /// Reads every file and plans what is wanted. Nothing is changed yet.
 pub(crate) fn survey(around: &Surroundings, hosts: &[&'static Host], want: &Want) -> Vec<Work> {
     let files = found::files(around, hosts).into_iter();
-    files.map(|found| Work { plan: look(&found, want), found }).collect()
+    files.map(|found| Work { plan: look(around, &found, want), found }).collect()
 }
 
-fn look(found: &Found, want: &Want) -> Result<(Read, Plan), Problem> {
+fn look(around: &Surroundings, found: &Found, want: &Want) -> Result<(Read, Plan), Problem> {
     let read = Read::of(&found.path).map_err(Problem::Unreadable)?;
     let reading =
         Reading { format: found.place.format, maps: found.place.maps, command: found.host.command };
     let mut plan = plan::plan(reading, &read.text, want).map_err(Problem::Broken)?;
-    if found.scope() == Scope::System {
+    let refusal = match (found.scope(), want) {
         // Whoever is responsible for all users of a machine decides about their servers.
+        (Scope::System, _) => Some("its file belongs to the administrator".into()),
+        (Scope::User | Scope::Project, Want::Installed(_)) => ruled(around, found.host),
+        (Scope::User | Scope::Project, Want::Uninstalled) => None,
+    };
+    if let Some(why) = refusal {
         plan.text.clone_from(&read.text);
         for fate in &mut plan.servers {
-            fate.outcome = Outcome::Skipped("its file belongs to the administrator".into());
+            fate.outcome = Outcome::Skipped(why.clone());
         }
     }
     Ok((read, plan))
+}
+
+/// Why no server of a host may have another command.
+fn ruled(around: &Surroundings, host: &Host) -> Option<String> {
+    let holds = |policy: &&Policy| {
+        let text = std::fs::read_to_string(around.rooted(policy.path)).unwrap_or_default();
+        tree::parse(policy.format, &text).is_ok_and(|tree| leads(&tree, policy.way))
+    };
+    let mut policies = POLICIES.iter().filter(|policy| policy.host == host.id);
+    let policy = policies.find(holds)?;
+    Some(format!("the administrator decides by its command (/{})", policy.path))
+}
+
+/// True if there is something at the end of a way.
+fn leads(node: &Node, way: &[&str]) -> bool {
+    match (way.split_first(), &node.value) {
+        (None, _) => true,
+        (Some((&"*", rest)), Value::List(items)) => items.iter().any(|item| leads(item, rest)),
+        (Some((&"*", rest)), _) => node.pairs().iter().any(|pair| leads(&pair.value, rest)),
+        (Some((key, rest)), _) => node.get(key).is_some_and(|below| leads(below, rest)),
+    }
 }
 
 impl Work {
@@ -52,5 +78,54 @@ impl Work {
             Ok((read, plan)) if plan.changes() > 0 => read.replace(&plan.text, backups).map(Some),
             Ok(_) | Err(_) => Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::edit::Wish;
+    use crate::hosts::table::HOSTS;
+    use std::fs;
+
+    /// A directory that goes with the test.
+    struct Dir(std::path::PathBuf);
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn where_an_administrator_decides_nothing_is_wrapped() {
+        let dir = std::env::temp_dir().join(format!("lariat-ruled-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let _goes = Dir(dir.clone());
+        let config = "[mcp_servers.a]\ncommand = \"a\"\n";
+        fs::create_dir_all(dir.join(".codex")).unwrap();
+        fs::create_dir_all(dir.join("root/etc/codex")).unwrap();
+        fs::write(dir.join(".codex/config.toml"), config).unwrap();
+        let around = Surroundings {
+            home: dir.clone(),
+            root: Some(dir.join("root")),
+            ..Surroundings::default()
+        };
+        let hosts: Vec<_> = HOSTS.iter().collect();
+        let changes = || {
+            let wish = Wish { lariat: "/x/lariat".into(), idle: None };
+            let works = survey(&around, &hosts, &Want::Installed(wish));
+            works.iter().map(Work::changes).sum::<usize>()
+        };
+        let free = changes();
+        let rules = dir.join("root/etc/codex/requirements.toml");
+        fs::write(&rules, "allowed_sandbox_modes = [\"read-only\"]\n").unwrap();
+        let others = changes();
+        fs::write(&rules, "[mcp_servers.a.identity]\ncommand = \"a\"\n").unwrap();
+        let ruled = changes();
+        fs::write(dir.join("root/etc/codex/config.toml"), config).unwrap();
+        fs::remove_file(&rules).unwrap();
+        let systems = changes();
+        assert_eq!((free, others, ruled, systems), (1, 1, 0, 1));
     }
 }

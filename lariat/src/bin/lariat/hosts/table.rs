@@ -88,6 +88,49 @@ const CODEX: &[&[&str]] = &[&["mcp_servers"]];
 const CODE: &[&[&str]] = &[&["servers"]];
 const OPENCODE: &[&[&str]] = &[&["mcp"], &["mcp", "servers"]];
 
+/// A file in which an administrator can allow or deny servers by their command. Wrapped, one that is
+/// allowed would be refused, and one that is denied would get through.
+pub(crate) struct Policy {
+    /// The host's id.
+    pub(crate) host: &'static str,
+    /// From the root directory.
+    pub(crate) path: &'static str,
+    pub(crate) format: Format,
+    /// The way to such a command; `*` is any key or item.
+    pub(crate) way: &'static [&'static str],
+}
+
+const fn policy(
+    host: &'static str,
+    path: &'static str,
+    format: Format,
+    way: &'static [&'static str],
+) -> Policy {
+    Policy { host, path, format, way }
+}
+
+/// The rules that are known.
+pub(crate) const POLICIES: &[Policy] = &[
+    policy(
+        "codex",
+        "etc/codex/requirements.toml",
+        Toml,
+        &["mcp_servers", "*", "identity", "command"],
+    ),
+    policy(
+        "claude-code",
+        "etc/claude-code/managed-settings.json",
+        Json,
+        &["allowedMcpServers", "*", "serverCommand"],
+    ),
+    policy(
+        "claude-code",
+        "etc/claude-code/managed-settings.json",
+        Json,
+        &["deniedMcpServers", "*", "serverCommand"],
+    ),
+];
+
 /// Every variable that a row names.
 pub(crate) fn variables() -> impl Iterator<Item = &'static str> {
     HOSTS.iter().flat_map(|host| host.files).filter_map(|place| match place.base {
