@@ -66,6 +66,8 @@ pub(crate) struct Guard {
     census: HashMap<Member, bool>,
     counts: Counts,
     refused: HashMap<Member, Errno>,
+    /// When somebody first asked for an end, or the command left.
+    ending: Option<Instant>,
 }
 
 impl Guard {
@@ -83,6 +85,7 @@ impl Guard {
             census: HashMap::new(),
             counts: Counts::default(),
             refused: HashMap::new(),
+            ending: None,
         }
     }
 
@@ -161,6 +164,7 @@ impl Guard {
         if rung.is_some_and(|now| now >= ask.rung()) {
             return;
         }
+        self.ending.get_or_insert(now);
         match ask {
             Ask::Closed => {
                 self.look();
@@ -195,6 +199,7 @@ impl Guard {
         }
         match self.phase {
             Phase::Running if self.has_left() => {
+                self.ending = Some(now);
                 self.look();
                 self.phase = Phase::Lingering { until: now + self.ladder.linger };
             }
@@ -423,6 +428,7 @@ impl Guard {
             killed,
             survivors,
             breach,
+            took: self.ending.map_or(Duration::ZERO, |since| since.elapsed()),
         }
     }
 }

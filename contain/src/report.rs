@@ -4,6 +4,7 @@ use crate::limits::Breach;
 use crate::member::Member;
 use crate::sys::{Backend, procfs};
 use std::fmt;
+use std::time::Duration;
 
 /// How the command itself ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +120,8 @@ pub struct Report {
     pub survivors: Vec<Survivor>,
     /// The limit that the kernel had to act on, if there was one.
     pub breach: Option<Breach>,
+    /// The time from when an end was asked for, or the command left, until nobody was there.
+    pub took: Duration,
 }
 
 impl Report {
@@ -133,6 +136,7 @@ impl Report {
             killed: 0,
             survivors: Vec::new(),
             breach: None,
+            took: Duration::ZERO,
         }
     }
 

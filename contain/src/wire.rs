@@ -9,6 +9,7 @@ use crate::limits::Breach;
 use crate::member::Member;
 use crate::report::{Exit, Kind, Report, Survivor};
 use crate::sys::Backend;
+use std::time::Duration;
 
 /// From the owner's side down to the guardian.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,14 +85,15 @@ impl Word {
                 s.why
             ),
             Word::Ended(r) => format!(
-                "ended {} {} {} {} {} {} {}",
+                "ended {} {} {} {} {} {} {} {}",
                 exit_text(r.exit),
                 r.backend.name(),
                 r.seen,
                 r.left,
                 r.asked,
                 r.killed,
-                r.breach.map_or("unbroken", Breach::name)
+                r.breach.map_or("unbroken", Breach::name),
+                r.took.as_micros()
             ),
         }
     }
@@ -135,6 +137,7 @@ impl Word {
                     "unbroken" => None,
                     name => Some(Breach::named(name)?),
                 },
+                took: Duration::from_micros(next()?.parse().ok()?),
             }),
             _ => return None,
         })
@@ -207,6 +210,7 @@ mod tests {
                 killed: 1,
                 survivors: vec![],
                 breach: Some(Breach::Processes),
+                took: Duration::from_micros(1_500),
             }),
             Word::Ended(Report::nothing(Backend::Pidns)),
         ] {
@@ -231,7 +235,7 @@ mod tests {
             assert_eq!(Word::decode(text), None, "{text:?}");
         }
         // Every prefix and every single-byte change of a valid word must decode to something or nothing.
-        let valid = "ended signal:15 descent 200 1 0 199 memory";
+        let valid = "ended signal:15 descent 200 1 0 199 memory 2500";
         for i in 0..valid.len() {
             let _ignored = Word::decode(&valid[..i]);
             for b in [b' ', b':', b'-', b'9', b'z'] {

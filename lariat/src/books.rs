@@ -271,7 +271,8 @@ impl Books {
         let same_boot = page.place.boot == here.boot;
         let same_pids = page.place.pid_namespace == here.pid_namespace;
         (same_machine && (same_pids || !same_boot)).then(|| {
-            let entry = Entry::new(file, path.into(), page, self.clone());
+            let mut entry = Entry::new(file, path.into(), page, self.clone());
+            entry.swept = true;
             entry.resume();
             entry
         })
@@ -351,12 +352,14 @@ pub struct Entry {
     books: Books,
     /// Where the next receipt begins, in milliseconds since 1970.
     began_ms: AtomicU64,
+    /// Nobody had it any more when it was found.
+    swept: bool,
 }
 
 impl Entry {
     fn new(file: File, path: PathBuf, page: Page, books: Books) -> Entry {
         let began_ms = AtomicU64::new(page.started_ms);
-        Entry { file, path, page, books, began_ms }
+        Entry { file, path, page, books, began_ms, swept: false }
     }
 
     /// What is written.
@@ -474,11 +477,14 @@ impl Entry {
 
     /// Sweeps the engines and writes the receipt and the event. With the proof, if all is gone.
     fn reckon(&self, reason: &Reason, report: Report) -> (Settled, Option<Gone>) {
+        let begun = Instant::now();
         let swept = self.sweep_engines();
         let (session, server) = (self.page.session.clone(), self.page.server.clone());
         let mut receipt =
             Receipt::new(session, server, reason, (self.began(), SystemTime::now()), &report);
         receipt.within = self.page.within.clone();
+        receipt.swept = self.swept;
+        receipt.teardown_ms += begun.elapsed().as_millis() as u64;
         receipt.containers = Containers { seen: swept.seen, removed: swept.removed };
         receipt.survivors.extend(swept.left.iter().map(|left| Survivor {
             kind: left.kind.into(),

@@ -124,6 +124,13 @@ pub struct Receipt {
     pub ended: String,
     /// The time between.
     pub duration_ms: u64,
+    /// How much of it was the end: from when somebody asked for it, or the server left, until nothing
+    /// was there any more.
+    #[serde(default)]
+    pub teardown_ms: u64,
+    /// True if whoever held it had died, and somebody else came across it later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub swept: bool,
     /// How its processes left.
     pub processes: Processes,
     /// How its containers left.
@@ -176,6 +183,8 @@ impl Receipt {
             started: moment::rfc3339(started),
             ended: moment::rfc3339(ended),
             duration_ms: ended.duration_since(started).unwrap_or_default().as_millis() as u64,
+            teardown_ms: report.took.as_millis() as u64,
+            swept: false,
             processes: Processes {
                 seen: report.seen,
                 left: report.left,

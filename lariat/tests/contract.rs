@@ -26,7 +26,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use trials::until;
 
-const TOP: [&str; 10] = [
+const TOP: [&str; 11] = [
     "session",
     "server",
     "reason",
@@ -34,6 +34,7 @@ const TOP: [&str; 10] = [
     "started",
     "ended",
     "duration_ms",
+    "teardown_ms",
     "processes",
     "containers",
     "survivors",

@@ -44,6 +44,7 @@ fn a_server_that_answers_is_described() {
         "started",
         "ended",
         "duration_ms",
+        "teardown_ms",
         "processes",
         "containers",
         "survivors",

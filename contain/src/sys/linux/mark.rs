@@ -125,6 +125,7 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
         killed: (seen.len() - alive) as u32,
         survivors,
         breach,
+        took: begun.elapsed(),
     }
 }
 
