@@ -5,6 +5,7 @@
 //! lock is free is the definition of a crash, and whoever finds it finishes the work. The kernel is
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
 
+mod ending;
 mod living;
 mod starts;
 mod status;

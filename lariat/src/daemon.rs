@@ -8,28 +8,36 @@ pub mod api;
 pub mod client;
 mod handle;
 mod http;
+mod keys;
 mod lease;
+mod ledger;
+mod lookout;
+mod metrics;
+mod page;
+mod picture;
 mod registry;
 mod routes;
+mod web;
+
+pub use web::{ADDRESS, Access, Door};
 
 use crate::receipt::Survivor;
 use crate::session::Config;
 use api::Problem;
 use contain::Member;
 use handle::Desk;
-use http::Io;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use http::Places;
 use lease::Line;
 use registry::Registry;
-use std::convert::Infallible;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use web::Web;
 
 /// How many connections there may be.
 const CONNECTIONS: usize = 1024;
@@ -55,6 +63,8 @@ pub struct Defaults {
     pub limits: Limits,
     /// End after so long without a session and a connection; `None` for never.
     pub idle: Option<Duration>,
+    /// Who may see the page.
+    pub access: Access,
 }
 
 /// How much there may be of everything.
@@ -95,25 +105,31 @@ pub struct Farewell {
     pub survivors: Vec<Survivor>,
 }
 
-/// Serves until `shutdown` is there or nobody has wanted anything for long enough. All sessions have
+/// Serves, with the page if there is a door to it, until `shutdown` is there or nobody has wanted anything for long enough. All sessions have
 /// ended when it returns. If it is dropped, they end by their guardians.
 pub async fn run(
     listener: UnixListener,
+    door: Option<Door>,
     defaults: Defaults,
     shutdown: impl Future<Output = ()>,
-) -> Farewell {
+) -> io::Result<Farewell> {
     let idle = defaults.idle;
     let desk = Arc::new(Desk {
         registry: Arc::new(Registry::new(defaults.limits)),
         defaults,
         stopped: watch::Sender::new(false),
+        web: Web::new(),
     });
+    if let Some(door) = door {
+        desk.web.open(&desk, door)?;
+    }
     let (places, refusals) = (Places::new(CONNECTIONS), Places::new(REFUSALS));
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     let mut quiet_since = None;
     let was_idle = loop {
         let is_quiet = desk.registry.is_empty() && connections.is_empty() && places.are_free();
+        let is_quiet = is_quiet && desk.web.is_quiet();
         quiet_since = is_quiet.then(|| quiet_since.unwrap_or_else(Instant::now));
         let enough = idle.zip(quiet_since).and_then(|(idle, since)| since.checked_add(idle));
         let stream = tokio::select! {
@@ -137,37 +153,23 @@ pub async fn run(
     let ends = desk.registry.close().await;
     desk.stopped.send_replace(true);
     // What cannot be written in time has nobody who reads it.
-    let _in_time =
-        timeout(LAST_ANSWER, async { while connections.join_next().await.is_some() {} }).await;
+    let _in_time = timeout(LAST_ANSWER, async {
+        while connections.join_next().await.is_some() {}
+        desk.web.closed().await;
+    })
+    .await;
     connections.shutdown().await;
-    Farewell {
+    Ok(Farewell {
         was_idle,
         sessions: ends.len(),
         survivors: ends.iter().flat_map(|end| end.survivors.iter().cloned()).collect(),
-    }
+    })
 }
 
 async fn reached(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
-    }
-}
-
-/// A number of places, of which each is taken by one.
-#[derive(Debug, Clone)]
-struct Places {
-    free: Arc<Semaphore>,
-    most: usize,
-}
-
-impl Places {
-    fn new(most: usize) -> Places {
-        Places { free: Arc::new(Semaphore::new(most)), most }
-    }
-
-    fn are_free(&self) -> bool {
-        self.free.available_permits() == self.most
     }
 }
 
@@ -191,37 +193,23 @@ async fn connection(desk: Arc<Desk>, stream: UnixStream, places: Places, refusal
         Problem::new(503, "busy", "Too many connections", detail)
     };
     if let Ok(_permit) = refusals.free.try_acquire_owned() {
-        let refuse = service_fn(|_request| async { Ok::<_, Infallible>(http::problem(&refused)) });
-        let refusing = http1::Builder::new().keep_alive(false).serve_connection(Io(stream), refuse);
-        // Somebody who does not ask is not told.
-        let _untold = timeout(FIRST_REQUEST, refusing).await;
+        http::refuse(stream, &refused, FIRST_REQUEST).await;
     }
 }
 
 async fn serve(desk: Arc<Desk>, stream: UnixStream, line: Arc<Line>) {
     let first = Arc::new(Notify::new());
-    let mut stopped = desk.stopped.subscribe();
+    let stopped = desk.stopped.subscribe();
     let heard = first.clone();
-    let service = service_fn(move |request| {
+    let answer = move |request| {
         heard.notify_one();
         let (desk, line) = (desk.clone(), line.clone());
-        async move { Ok::<_, Infallible>(desk.answer(&line, request).await) }
-    });
-    // A client that goes away while it waits takes its request with it; so hyper looks for it.
-    let mut builder = http1::Builder::new();
-    builder.half_close(false).max_buf_size(http::LARGEST_HEAD);
-    let mut serving = pin!(builder.serve_connection(Io(stream), service).with_upgrades());
+        async move { desk.answer(&line, request).await }
+    };
     let silent = async {
         if timeout(FIRST_REQUEST, first.notified()).await.is_ok() {
             std::future::pending().await
         }
     };
-    tokio::select! {
-        // Errors are the client's: it left, or speaks something else.
-        _done = serving.as_mut() => return,
-        () = silent => return,
-        _ = stopped.wait_for(|stopped| *stopped) => {}
-    }
-    serving.as_mut().graceful_shutdown();
-    let _done = serving.await;
+    http::converse(stream, answer, silent, stopped).await;
 }

@@ -16,6 +16,12 @@ impl SessionId {
         SessionId(format!("{:015x}", mark.number() & ((1 << 60) - 1)))
     }
 
+    /// The session that somebody names; `None` if none can have that name.
+    pub fn parse(text: &str) -> Option<SessionId> {
+        let digit = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
+        (text.len() == 15 && text.bytes().all(digit)).then(|| SessionId(text.into()))
+    }
+
     /// The text form.
     pub fn as_str(&self) -> &str {
         &self.0

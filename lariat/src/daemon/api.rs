@@ -152,6 +152,18 @@ pub struct Closed {
     pub survivors: Vec<Survivor>,
 }
 
+/// `POST /v1/page/links`: a way into the page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// It works once.
+    pub url: String,
+    /// And no longer than this.
+    pub expires_s: u64,
+    /// Where the token is that programs show; absent if nobody needs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<String>,
+}
+
 /// Why a request was refused, as RFC 9457 has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {

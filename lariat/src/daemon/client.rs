@@ -130,6 +130,11 @@ impl Client {
         self.ask(request(Method::GET, "/v1/snapshot", NOTHING)?).await
     }
 
+    /// A link to the page that works once. The page is opened if it is not yet.
+    pub async fn link(&mut self) -> Result<api::Link, Error> {
+        self.ask(request(Method::POST, "/v1/page/links", NOTHING)?).await
+    }
+
     /// Makes the connection one to a server.
     pub async fn attach(mut self, id: &str, server: &str) -> Result<Attached, Error> {
         let path = format!("{}/servers/{}/mcp", session(id), encoded(server));
@@ -143,7 +148,9 @@ impl Client {
         }
         let upgraded = hyper::upgrade::on(response).await?;
         // It is the stream that `over` was given.
-        let parts = upgraded.downcast::<Io>().map_err(|_| Error::Nonsense("no stream".into()))?;
+        let parts = upgraded
+            .downcast::<Io<UnixStream>>()
+            .map_err(|_| Error::Nonsense("no stream".into()))?;
         Ok(Attached { stream: parts.io.0, heard: parts.read_buf })
     }
 

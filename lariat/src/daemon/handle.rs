@@ -6,6 +6,7 @@ use super::http::{self, Answer, Content};
 use super::lease::{Lease, Line, Unowned};
 use super::registry::{Entry, Registry};
 use super::routes::{self, Found, Unknown, Verb};
+use super::web::Web;
 use crate::session::{Config, Event};
 use crate::snapshot::Snapshot;
 use hyper::body::{Bytes, Incoming};
@@ -15,6 +16,7 @@ use serde_json::json;
 use std::io::Cursor;
 use std::sync::Arc;
 use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc, watch};
 
@@ -31,6 +33,8 @@ pub(super) struct Desk {
     pub(super) defaults: Defaults,
     /// True once all sessions have ended because the daemon does.
     pub(super) stopped: watch::Sender<bool>,
+    /// The page, if it is there.
+    pub(super) web: Web,
 }
 
 impl Desk {
@@ -101,6 +105,7 @@ impl Desk {
                 Ok(http::json(ok, &snapshot))
             }
             Verb::Events => Ok(self.events()),
+            Verb::Link => Ok(http::json(StatusCode::CREATED, &self.web.link(self)?)),
             Verb::Document => {
                 let text = Bytes::from_static(DOCUMENT.as_bytes());
                 Ok(http::answer(ok, "application/json", Content::Whole(text)))
@@ -220,7 +225,7 @@ async fn attach(
     let session = entry.session.clone();
     tokio::spawn(async move {
         if let Ok(upgraded) = upgrade.await
-            && let Ok(parts) = upgraded.downcast::<http::Io>()
+            && let Ok(parts) = upgraded.downcast::<http::Io<UnixStream>>()
         {
             let (reader, writer) = parts.io.0.into_split();
             let reader = Cursor::new(parts.read_buf).chain(reader);

@@ -1,20 +1,22 @@
-//! HTTP on a unix socket, without knowing what it is for: the stream, bodies, answers.
+//! HTTP on any stream, without knowing what it is for: connections, bodies, answers.
 
 use super::api::Problem;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::rt::ReadBufCursor;
-use hyper::{Response, StatusCode};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
 use serde::Serialize;
 use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 /// A request's body may have this many bytes.
@@ -30,11 +32,68 @@ const NEXT_PIECE: Duration = Duration::from_secs(10);
 /// Heads and buffers may have this many bytes.
 pub(super) const LARGEST_HEAD: usize = 64 << 10;
 
+/// A number of places, of which each is taken by one.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    pub(super) free: Arc<Semaphore>,
+    most: usize,
+}
+
+impl Places {
+    pub(super) fn new(most: usize) -> Places {
+        Places { free: Arc::new(Semaphore::new(most)), most }
+    }
+
+    pub(super) fn are_free(&self) -> bool {
+        self.free.available_permits() == self.most
+    }
+}
+
+/// Serves one connection until it ends, or is given up, or everything is stopped; what was asked by
+/// then is answered.
+pub(super) async fn converse<S, F>(
+    stream: S,
+    answer: impl Fn(Request<Incoming>) -> F,
+    given_up: impl Future<Output = ()>,
+    mut stopped: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = Answer>,
+{
+    let service = service_fn(|request| {
+        let answer = answer(request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    // A client that goes away while it waits takes its request with it; so hyper looks for it.
+    let mut builder = http1::Builder::new();
+    builder.half_close(false).max_buf_size(LARGEST_HEAD);
+    let mut serving = pin!(builder.serve_connection(Io(stream), service).with_upgrades());
+    tokio::select! {
+        // Errors are the client's: it left, or speaks something else.
+        _done = serving.as_mut() => return,
+        () = given_up => return,
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+    }
+    serving.as_mut().graceful_shutdown();
+    let _done = serving.await;
+}
+
+/// Answers the same to whatever is asked, once, if it is asked soon.
+pub(super) async fn refuse<S>(stream: S, problem: &Problem, within: Duration)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let refuse = service_fn(|_request| async { Ok::<_, Infallible>(self::problem(problem)) });
+    let refusing = http1::Builder::new().keep_alive(false).serve_connection(Io(stream), refuse);
+    // Somebody who does not ask is not told.
+    let _untold = timeout(within, refusing).await;
+}
+
 /// A tokio stream as hyper wants it.
 #[derive(Debug)]
-pub(super) struct Io(pub(super) UnixStream);
+pub(super) struct Io<S>(pub(super) S);
 
-impl hyper::rt::Read for Io {
+impl<S: AsyncRead + Unpin> hyper::rt::Read for Io<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -50,7 +109,7 @@ impl hyper::rt::Read for Io {
     }
 }
 
-impl hyper::rt::Write for Io {
+impl<S: AsyncWrite + Unpin> hyper::rt::Write for Io<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -16,6 +16,7 @@ pub(super) enum Verb {
     Snapshot,
     Events,
     Document,
+    Link,
 }
 
 /// One kind of request.
@@ -39,7 +40,7 @@ const fn route(method: Method, path: &'static str, verb: Verb, answers: &'static
 }
 
 /// All of them.
-pub(super) static ROUTES: [Route; 10] = [
+pub(super) static ROUTES: [Route; 11] = [
     route(Method::POST, "/v1/sessions", Verb::Open, &[201, 400, 408, 409, 413, 422, 429, 500]),
     route(Method::GET, "/v1/sessions", Verb::List, &[200]),
     route(Method::GET, "/v1/sessions/{id}", Verb::Look, &[200, 404]),
@@ -60,6 +61,7 @@ pub(super) static ROUTES: [Route; 10] = [
     route(Method::GET, "/v1/snapshot", Verb::Snapshot, &[200]),
     route(Method::GET, "/v1/events", Verb::Events, &[200]),
     route(Method::GET, "/v1/openapi.json", Verb::Document, &[200]),
+    route(Method::POST, "/v1/page/links", Verb::Link, &[201, 500]),
 ];
 
 /// A request that the table has, and what its path names.

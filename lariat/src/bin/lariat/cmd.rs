@@ -4,10 +4,11 @@ mod completions;
 mod connect;
 mod daemon;
 pub(crate) mod demo;
-mod man;
-mod overview;
 mod hosts;
 mod install;
+mod man;
+mod open;
+mod overview;
 mod probe;
 mod ps;
 mod run;
@@ -47,6 +48,7 @@ enum Verb {
     Session(session::Verb),
     Connect(connect::Args),
     Daemon(daemon::Args),
+    Open(open::Args),
     Trial(trial::Args),
     Completions(completions::Args),
     #[command(hide = true)]
@@ -87,6 +89,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Daemon(args) => finish_crashed(args.state_dir()),
         // They are words only.
         Verb::Completions(_) | Verb::Man(_) => {}
+        Verb::Open(args) => finish_crashed(args.state_dir()),
     }
     match cli.verb {
         Verb::Demo(args) => demo::run(&args),
@@ -99,6 +102,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Session(verb) => session::run(verb),
         Verb::Connect(args) => connect::run(args),
         Verb::Daemon(args) => daemon::run(args),
+        Verb::Open(args) => open::run(&args),
         Verb::Trial(args) => trial::run(args),
         Verb::Completions(args) => completions::run(&args, command()),
         Verb::Man(args) => man::run(&args, command()),

@@ -3,7 +3,7 @@
 use super::run::{Containers, Holding};
 use crate::summon::{self, Whereabouts};
 use crate::{duration, env, show};
-use lariat::daemon::{self, Defaults, Farewell, Limits};
+use lariat::daemon::{self, Access, Defaults, Door, Farewell, Limits};
 use lariat::journal::make_private_dir;
 use lariat::session::Config;
 use lariat::spec::Servers;
@@ -11,6 +11,7 @@ use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -30,10 +31,16 @@ const DESCRIPTORS: u64 = 65_536;
 /// process that opened it. SIGTERM, SIGINT and SIGHUP end all sessions and then the daemon; a second
 /// one leaves the rest to their guardians. Exit code 0 if nothing is left, 1 if something survived or
 /// the daemon could not begin.
+///
+/// With --http there is also a page for a browser and /metrics for Prometheus, on this machine alone:
+/// every session with its processes and what they cost, `lariat run` included. `lariat open` prints a
+/// link that lets a browser in, and opens the page of a daemon that was started without.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   lariat daemon
   lariat daemon --print-socket
+  lariat daemon --http
+  lariat daemon --http 127.0.0.1:9000 --token-file ~/.config/lariat/token
   curl --unix-socket \"$(lariat daemon --start)\" http://lariat/v1/openapi.json")]
 pub(crate) struct Args {
     /// Where to listen [default: daemon.sock in the state directory]
@@ -43,10 +50,22 @@ pub(crate) struct Args {
     #[arg(long)]
     print_socket: bool,
     /// Start one in the background unless one runs, and print where it listens when it does
-    #[arg(long, conflicts_with_all = ["print_socket", "idle", "max_sessions", "max_servers",
+    #[arg(long, conflicts_with_all = ["print_socket", "http", "token_file", "no_token", "idle", "max_sessions", "max_servers",
         "max_servers_per_session", "max_processes_per_session", "max_processes", "grace", "term_grace", "backend", "containers",
         "max_containers"])]
     start: bool,
+    /// Serve the page and /metrics by TCP as well, at an address of this machine alone; port 0 for any
+    /// that is free [default address: 127.0.0.1:7457]
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = false,
+        default_missing_value = "127.0.0.1:7457", value_parser = loopback)]
+    http: Option<SocketAddr>,
+    /// The file with the token that lets programs in, made if it is not there [default: token in the
+    /// state directory]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_token")]
+    token_file: Option<PathBuf>,
+    /// Let everybody in who is on this machine, whichever user they are
+    #[arg(long, requires = "http")]
+    no_token: bool,
     /// End after this time without a session and a connection [default: never]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     idle: Option<Duration>,
@@ -84,6 +103,10 @@ enum Refusal {
     NoSocket,
     /// Something else.
     Io(&'static str, PathBuf, io::Error),
+    /// Somebody else listens where the page is to be.
+    PortTaken(SocketAddr),
+    /// There can be no page there.
+    NoPage(SocketAddr, Access, io::Error),
 }
 
 /// The socket, and the lock that makes it ours.
@@ -113,6 +136,18 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(seated) => seated,
         Err(refusal) => return refused(&path, &refusal),
     };
+    let access = match (args.no_token, args.token_file.clone()) {
+        (true, _) => Access::Anyone,
+        (false, Some(file)) => Access::Token(env::absolute(file)),
+        (false, None) => Access::Token(state_dir.join("token")),
+    };
+    let door = match args.http.map(|address| door(address, &access)).transpose() {
+        Ok(door) => door,
+        Err(refusal) => return refused(&path, &refusal),
+    };
+    if door.is_some() {
+        warn_of_readers(&access);
+    }
     let raised = raise_descriptors();
     if let Err(error) = raised {
         show::failure(
@@ -137,11 +172,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
             processes: args.max_processes,
         },
         idle: args.idle,
+        access,
     };
     let served = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .and_then(|runtime| runtime.block_on(serve(listener, defaults, &path)));
+        .and_then(|runtime| runtime.block_on(serve(listener, door, defaults, &path)));
     drop(seat);
     match served {
         Ok(Some(farewell)) => {
@@ -174,6 +210,7 @@ fn start(path: &Path, state_dir: Option<PathBuf>) -> ExitCode {
 /// Serves until the first signal has been followed, or a second one comes.
 async fn serve(
     listener: UnixListener,
+    door: Option<Door>,
     defaults: Defaults,
     path: &Path,
 ) -> io::Result<Option<Farewell>> {
@@ -189,14 +226,15 @@ async fn serve(
         });
     }
     // Whoever started this may not read it.
-    show::out(&format!("listening on {}\n", path.display()));
+    let page = door.as_ref().map(|door| format!("page at http://{}/\n", door.address()));
+    show::out(&format!("listening on {}\n{}", path.display(), page.unwrap_or_default()));
     let mut second = signals.clone();
     let first = async move {
         // The sender is there as long as this waits.
         let _counted = signals.wait_for(|count| *count >= 1).await.map(|_| ());
     };
     let served = tokio::select! {
-        farewell = daemon::run(listener, defaults, first) => Some(farewell),
+        farewell = daemon::run(listener, door, defaults, first) => Some(farewell?),
         _ = second.wait_for(|count| *count >= 2) => None,
     };
     drop(count);
@@ -242,6 +280,40 @@ fn sit(path: &Path, state_dir: &Path) -> Result<(Seat, UnixListener), Refusal> {
     Ok((Seat { path: path.to_owned(), identity: identity(path), _lock: lock }, listener))
 }
 
+/// An address that only this machine can reach.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| {
+        "not an address and a port, as in 127.0.0.1:7457; [::1]:7457 is one too".to_owned()
+    })?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    let ip = address.ip();
+    Err(format!(
+        "{ip} can be reached from other machines, and what is said there can be read on the way; \
+         use 127.0.0.1 or [::1], and ssh -L to look from elsewhere"
+    ))
+}
+
+/// Listens where the page is to be.
+fn door(address: SocketAddr, access: &Access) -> Result<Door, Refusal> {
+    let bound = std::net::TcpListener::bind(address).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => Refusal::PortTaken(address),
+        _ => Refusal::NoPage(address, Access::Anyone, error),
+    });
+    Door::new(bound?, access).map_err(|error| Refusal::NoPage(address, access.clone(), error))
+}
+
+/// Says so if others may read the token.
+fn warn_of_readers(access: &Access) {
+    let Access::Token(path) = access else { return };
+    if fs::metadata(path).is_ok_and(|meta| meta.mode() & 0o077 != 0) {
+        let shown = path.display();
+        let what = format!("others may read the token in {shown}");
+        show::failure(&show::plain(&what), None, &show::plain(&format!("chmod 600 {shown}")));
+    }
+}
+
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|there| (there.dev(), there.ino()))
 }
@@ -265,6 +337,20 @@ fn refused(path: &Path, refusal: &Refusal) -> ExitCode {
         Refusal::NoSocket => {
             let what = format!("{shown} is there and is no socket");
             show::failure(&what, None, "move it away, or choose another --socket PATH");
+        }
+        Refusal::PortTaken(address) => {
+            let what = format!("somebody else listens on {address}");
+            let advice = "choose another with --http 127.0.0.1:PORT; port 0 is any that is free";
+            show::failure(&what, None, advice);
+        }
+        Refusal::NoPage(address, Access::Anyone, error) => {
+            let what = format!("there can be no page at {address}");
+            show::failure(&what, Some(error), "choose another with --http 127.0.0.1:PORT");
+        }
+        Refusal::NoPage(_, Access::Token(path), error) => {
+            let what = format!("cannot use the token in {}", path.display());
+            let advice = "remove it, and it is made anew; or name another with --token-file FILE";
+            show::failure(&show::plain(&what), Some(error), advice);
         }
         Refusal::Io(what, path, error) => {
             let what = format!("cannot {what} {}", path.display());

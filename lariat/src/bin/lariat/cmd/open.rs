@@ -1,0 +1,100 @@
+//! `lariat open`: a link to the page.
+
+use crate::show;
+use crate::summon::{self, Whereabouts};
+use lariat::daemon::api::Link;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+/// Prints a link to the page: every session live, with its processes and what they cost.
+///
+/// The link works once and for a minute. It lets one browser in, until that is closed. A daemon is
+/// started if none runs; it ends a minute after the last page is closed, unless it holds sessions. The
+/// page is at 127.0.0.1:7457, or at a free port if somebody else is there, and on no other machine.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  lariat open
+  lariat open --browser
+  curl -H \"Authorization: Bearer $(cat \"$(lariat open --token)\")\" http://127.0.0.1:7457/metrics")]
+pub(crate) struct Args {
+    /// Open it in the browser as well
+    #[arg(long)]
+    browser: bool,
+    /// Print where the token is instead, for programs that send it as a bearer token
+    #[arg(long, conflicts_with = "browser")]
+    token: bool,
+    /// Print it as JSON
+    #[arg(long, conflicts_with = "token")]
+    json: bool,
+    #[command(flatten)]
+    place: Whereabouts,
+}
+
+impl Args {
+    /// Where it was told that the books are.
+    pub(crate) fn state_dir(&self) -> Option<&PathBuf> {
+        self.place.state_dir.as_ref()
+    }
+}
+
+/// Asks a daemon for a link and prints it.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let stream = match args.place.summon() {
+        Ok(stream) => stream,
+        Err(code) => return code,
+    };
+    let link = match summon::speak(stream, async |mut client| client.link().await) {
+        Ok(link) => link,
+        Err(error) => return summon::explain("cannot open the page", &error),
+    };
+    if args.token {
+        return match &link.token_file {
+            Some(path) => printed(&format!("{path}\n")),
+            None => {
+                let what = "this daemon lets everybody in, and has no token";
+                show::failure(what, None, "start it without --no-token to have one");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let code = printed(&if args.json { json(&link) } else { text(&link) });
+    if args.browser { browse(&link) } else { code }
+}
+
+fn printed(text: &str) -> ExitCode {
+    ExitCode::from(u8::from(!show::out(text)))
+}
+
+fn json(link: &Link) -> String {
+    let mut text = serde_json::to_string_pretty(link).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// For a person with what they should know; for a program the link alone.
+fn text(link: &Link) -> String {
+    let Link { url, expires_s, .. } = link;
+    if std::io::stdout().is_terminal() {
+        format!("{url}\n  works once, in the next {expires_s} seconds\n")
+    } else {
+        format!("{url}\n")
+    }
+}
+
+/// The desktop knows which browser.
+fn browse(link: &Link) -> ExitCode {
+    let mut command = Command::new("xdg-open");
+    command.arg(&link.url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => {
+            show::failure("xdg-open found no browser", None, "follow the link above by hand");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            show::failure("cannot run xdg-open", Some(&error), "follow the link above by hand");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The page's own way in: TCP on this machine alone, open once somebody wants the page.
+//!
+//! Anybody on the machine can connect, so nothing is told to who shows no key, connections are few,
+//! and one that says nothing does not stay.
+
+use super::api::Problem;
+use super::handle::Desk;
+use super::http::{self, Places};
+use super::keys::{Keys, LINK_LIFE};
+use super::lookout::Lookout;
+use super::page::Page;
+use super::{ACCEPT_AGAIN, FIRST_REQUEST, api};
+use crate::books::Books;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// Where the page is unless somebody says otherwise. Always the same, so that it can be remembered.
+pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7457);
+
+/// How many connections there may be: a few tabs, a scraper.
+const CONNECTIONS: usize = 64;
+
+/// How many more may be told that there are too many.
+const REFUSALS: usize = 16;
+
+/// How long a connection may be without a request that is whole, or an answer that is on its way.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Who may see the page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// Who knows what is in this file. It is made if it is not there.
+    Token(PathBuf),
+    /// Everybody on this machine.
+    Anyone,
+}
+
+/// A listener, and who may come in by it.
+#[derive(Debug)]
+pub struct Door {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    keys: Keys,
+}
+
+impl Door {
+    /// Refuses addresses that other machines can reach: what is said there could be read on the way.
+    pub fn new(listener: std::net::TcpListener, access: &Access) -> io::Result<Door> {
+        let address = listener.local_addr()?;
+        if !address.ip().is_loopback() {
+            let what = format!("{} can be reached from other machines", address.ip());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        listener.set_nonblocking(true)?;
+        Ok(Door { listener, address, keys: Keys::open(access)? })
+    }
+
+    /// Where it is, with the port that the kernel has chosen if nobody else has.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// The page, if it is there.
+#[derive(Debug)]
+pub(super) struct Web {
+    opened: Mutex<Option<Opened>>,
+    places: Places,
+    refusals: Places,
+}
+
+#[derive(Debug)]
+struct Opened {
+    page: Arc<Page>,
+    serving: JoinHandle<()>,
+}
+
+impl Web {
+    pub(super) fn new() -> Web {
+        Web {
+            opened: Mutex::default(),
+            places: Places::new(CONNECTIONS),
+            refusals: Places::new(REFUSALS),
+        }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
+        // Nothing in here can be left half done by a panic.
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if nobody is connected.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.places.are_free()
+    }
+
+    /// Serves the page by this door.
+    pub(super) fn open(&self, desk: &Desk, door: Door) -> io::Result<()> {
+        self.open_locked(&mut self.opened(), desk, door).map(|_page| ())
+    }
+
+    fn open_locked(
+        &self,
+        opened: &mut Option<Opened>,
+        desk: &Desk,
+        door: Door,
+    ) -> io::Result<Arc<Page>> {
+        let listener = TcpListener::from_std(door.listener)?;
+        let books = Books::open(&desk.defaults.session.state_dir)?;
+        let lookout = Arc::new(Lookout::new(books.clone(), desk.registry.clone()));
+        let stopped = desk.stopped.subscribe();
+        let page = Arc::new(Page {
+            address: door.address,
+            keys: door.keys,
+            lookout: lookout.clone(),
+            registry: desk.registry.clone(),
+            books,
+            stopped: stopped.clone(),
+        });
+        let accepting = accept(listener, page.clone(), self.places.clone(), self.refusals.clone());
+        let serving = tokio::spawn(async move {
+            tokio::join!(lookout.keep(stopped), accepting);
+        });
+        *opened = Some(Opened { page: page.clone(), serving });
+        Ok(page)
+    }
+
+    /// A link to the page that works once. The page is opened for it if it is not yet: where it
+    /// usually is, or at a free port if somebody else is there.
+    pub(super) fn link(&self, desk: &Desk) -> Result<api::Link, Problem> {
+        let defect = |error: io::Error| {
+            let detail = format!(
+                "The page cannot be opened: {error}. `lariat daemon --http 127.0.0.1:0` says more."
+            );
+            Problem::new(500, "no-page", "No page", detail)
+        };
+        let mut opened = self.opened();
+        let page = match &*opened {
+            Some(opened) => opened.page.clone(),
+            None => {
+                let any = SocketAddr::new(ADDRESS.ip(), 0);
+                let bound = std::net::TcpListener::bind(ADDRESS)
+                    .or_else(|_| std::net::TcpListener::bind(any));
+                let door = bound.and_then(|bound| Door::new(bound, &desk.defaults.access));
+                let door = door.map_err(defect)?;
+                self.open_locked(&mut opened, desk, door).map_err(defect)?
+            }
+        };
+        let once = page.keys.link(std::time::Instant::now()).map_err(defect)?;
+        let address = page.address;
+        Ok(api::Link {
+            url: format!("http://{address}/open?once={once}"),
+            expires_s: LINK_LIFE.as_secs(),
+            token_file: match &desk.defaults.access {
+                Access::Token(path) => Some(path.display().to_string()),
+                Access::Anyone => None,
+            },
+        })
+    }
+
+    /// Returns when all has been said. If it is dropped before, nothing more is.
+    pub(super) async fn closed(&self) {
+        let Some(opened) = self.opened().take() else { return };
+        let mut serving = Abort(opened.serving);
+        let _ended = (&mut serving.0).await;
+    }
+}
+
+/// A task that ends when nobody waits for it any more.
+struct Abort(JoinHandle<()>);
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, page: Arc<Page>, places: Places, refusals: Places) {
+    let mut stopped = page.stopped.clone();
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+            accepted = accepted(&listener) => {
+                let (places, refusals) = (places.clone(), refusals.clone());
+                connections.spawn(connection(page.clone(), accepted, places, refusals));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn accepted(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            // For want of descriptors mostly.
+            Err(_) => sleep(ACCEPT_AGAIN).await,
+        }
+    }
+}
+
+async fn connection(page: Arc<Page>, stream: TcpStream, places: Places, refusals: Places) {
+    // Answers are short, and somebody looks at them.
+    let _slower = stream.set_nodelay(true);
+    let Ok(permit) = places.free.try_acquire_owned() else {
+        if let Ok(_permit) = refusals.free.try_acquire_owned() {
+            let detail = format!("There are {CONNECTIONS} connections. Close some, or try again.");
+            let busy = Problem::new(503, "busy", "Too many connections", detail);
+            http::refuse(stream, &busy, FIRST_REQUEST).await;
+        }
+        return;
+    };
+    let _place = Place { permit: Some(permit), page: page.clone() };
+    let pulse = Arc::new(Pulse::new());
+    let silent = pulse.clone();
+    let stopped = page.stopped.clone();
+    let answer = move |request| {
+        // From the first moment on: while it is answered nobody is silent.
+        let (page, busy) = (page.clone(), Busy::new(&pulse));
+        async move { page.answer(busy, request).await }
+    };
+    http::converse(stream, answer, silent.fades(), stopped).await;
+}
+
+/// A connection's place. The daemon is told when it is free again.
+struct Place {
+    permit: Option<OwnedSemaphorePermit>,
+    page: Arc<Page>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        self.page.registry.changed.notify_one();
+    }
+}
+
+/// Whether something is going on in a connection.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    /// How much, and since when it is so.
+    beats: watch::Sender<(usize, Instant)>,
+}
+
+impl Pulse {
+    fn new() -> Pulse {
+        Pulse { beats: watch::Sender::new((0, Instant::now())) }
+    }
+
+    /// Returns when nothing has been going on for too long.
+    async fn fades(&self) {
+        let mut beats = self.beats.subscribe();
+        loop {
+            let (count, since) = *beats.borrow_and_update();
+            let changed = async {
+                // The sender is here as long as this waits.
+                let _told = beats.changed().await;
+            };
+            if count > 0 {
+                changed.await;
+            } else if timeout_at(since + SILENCE, changed).await {
+                return;
+            }
+        }
+    }
+}
+
+/// True if the time came first.
+async fn timeout_at(deadline: Instant, change: impl Future<Output = ()>) -> bool {
+    tokio::select! {
+        () = sleep_until(deadline) => true,
+        () = change => false,
+    }
+}
+
+/// Something that is going on, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<Pulse>);
+
+impl Busy {
+    fn new(pulse: &Arc<Pulse>) -> Busy {
+        pulse.beats.send_modify(|(count, since)| (*count, *since) = (*count + 1, Instant::now()));
+        Busy(pulse.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.beats.send_modify(|(count, since)| (*count, *since) = (*count - 1, Instant::now()));
+    }
+}
+
+/// Sends, unless the other end does not read for as long as it may say nothing.
+pub(super) async fn send<T>(lines: &tokio::sync::mpsc::Sender<T>, line: T) -> bool {
+    matches!(timeout(SILENCE, lines.send(line)).await, Ok(Ok(())))
+}
