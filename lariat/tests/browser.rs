@@ -30,6 +30,7 @@ fn main() {
     libtest_mimic::run(&arguments, tests).exit();
 }
 
+#[expect(clippy::print_stderr, reason = "what is skipped is said by name")]
 fn trial(name: &str, missing: Option<String>, test: fn()) -> Trial {
     if let Some(reason) = &missing {
         eprintln!("skipped browser::{name}: {reason}");
@@ -106,7 +107,9 @@ fn metrics() {
     let house = House::new();
     let one = Wrapped::start(&house.place, "ox", "");
     drop(one);
-    let text = house.get("/metrics", &house.bearer()).expect(200).text;
+    let answer = house.get("/metrics", &house.bearer()).expect(200);
+    assert!(answer.headers["content-type"].starts_with("text/plain; version=0.0.4"));
+    let text = answer.text;
     let mut tool = Command::new(PROMTOOL);
     let tool = tool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = tool.stderr(Stdio::piped()).spawn().unwrap();

@@ -13,5 +13,7 @@ mod kit;
 mod live;
 #[path = "host/place.rs"]
 mod place;
+#[path = "page/press.rs"]
+mod press;
 #[path = "page/refused.rs"]
 mod refused;

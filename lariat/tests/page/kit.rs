@@ -1,7 +1,6 @@
 //! A daemon with its page, wrapped servers beside it, and just enough HTTP to ask by hand.
 
 use crate::place::{PATIENCE, Place};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -70,13 +69,6 @@ impl House {
     pub(crate) fn get(&self, path: &str, more: &str) -> Answer {
         self.ask("GET", path, more, "")
     }
-
-    /// What the page would send to end a session.
-    pub(crate) fn end(&self, session: &str) -> Answer {
-        let more =
-            format!("{}Origin: http://{}\r\nLariat-Page: 1\r\n", self.bearer(), self.address);
-        self.ask("POST", "/v1/page/end", &more, &format!("{{\"session\":\"{session}\"}}"))
-    }
 }
 
 impl Drop for House {
@@ -109,7 +101,7 @@ impl Answer {
 
 /// One connection.
 pub(crate) struct Wire {
-    reader: BufReader<TcpStream>,
+    pub(crate) reader: BufReader<TcpStream>,
 }
 
 impl Wire {
@@ -151,27 +143,8 @@ impl Wire {
         Ok((status, headers))
     }
 
-    /// The data of the next event of a stream, and its name.
-    pub(crate) fn event(&mut self) -> (String, Value) {
-        let mut name = String::new();
-        loop {
-            // Lengths of chunks are lines too, and say nothing.
-            let line = self.line().unwrap();
-            if let Some(said) = line.strip_prefix("event: ") {
-                name = said.to_owned();
-            } else if let Some(data) = line.strip_prefix("data: ") {
-                return (name, serde_json::from_str(data).unwrap());
-            }
-        }
-    }
-
-    /// True when the other end has closed.
-    pub(crate) fn is_closed(&mut self) -> bool {
-        let mut byte = [0];
-        matches!(self.reader.read(&mut byte), Ok(0)) || self.raw(b"x").is_err()
-    }
-
-    fn line(&mut self) -> io::Result<String> {
+    /// The next line without its end.
+    pub(crate) fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.reader.read_line(&mut line)?;
         Ok(line.trim_end_matches(['\r', '\n']).to_owned())

@@ -2,6 +2,7 @@
 
 use crate::kit::{House, Wire, Wrapped};
 use crate::place::PATIENCE;
+use crate::press::end;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -17,9 +18,23 @@ fn watch(house: &House) -> (Wire, Value) {
     wire.send("GET", "/v1/page/events", &more, "");
     let (status, headers) = wire.head().unwrap();
     assert_eq!((status, headers["content-type"].as_str()), (200, "text/event-stream"));
-    let (name, hello) = wire.event();
+    let (name, hello) = event(&mut wire);
     assert_eq!(name, "hello");
     (wire, hello)
+}
+
+/// The name and the data of the next event.
+fn event(wire: &mut Wire) -> (String, Value) {
+    let mut name = String::new();
+    loop {
+        // Lengths of chunks are lines too, and say nothing.
+        let line = wire.line().unwrap();
+        if let Some(said) = line.strip_prefix("event: ") {
+            name = said.to_owned();
+        } else if let Some(data) = line.strip_prefix("data: ") {
+            return (name, serde_json::from_str(data).unwrap());
+        }
+    }
 }
 
 /// The first tick for which this holds.
@@ -27,7 +42,7 @@ fn watch(house: &House) -> (Wire, Value) {
 fn tick(wire: &mut Wire, fits: impl Fn(&Value) -> bool) -> Value {
     let begun = Instant::now();
     loop {
-        let (name, tick) = wire.event();
+        let (name, tick) = event(wire);
         assert_eq!(name, "tick");
         if fits(&tick) {
             return tick;
@@ -77,12 +92,12 @@ fn a_session_of_lariat_run_is_ended_from_the_page() {
     let (mut wire, hello) = watch(&house);
     let row = hello["rows"].as_array().unwrap().iter().find(|row| row["server"] == "ox").unwrap();
     let session = row["session"].as_str().unwrap();
-    assert!(house.end(session).expect(202).text.contains(session));
+    assert!(end(&house, session).expect(202).text.contains(session));
     let told = tick(&mut wire, |tick| tick["receipts"] != json!([]));
     assert_eq!(told["receipts"][0]["server"], "ox");
     assert_eq!(told["receipts"][0]["reason"], "signal:TERM");
     assert!(until(PATIENCE, || wrapped.child.try_wait().unwrap().is_some()));
-    house.end(session).expect(404);
+    end(&house, session).expect(404);
     let (_, after) = watch(&house);
     assert_eq!(after["rows"].as_array().unwrap().len(), 1);
     drop(other);
@@ -118,7 +133,7 @@ fn a_session_of_the_daemon_is_ended_whole() {
     let bad = rows.iter().find(|row| row["server"] == "c").unwrap();
     assert_eq!(bad["state"], "failed");
     assert!(bad["why"].as_str().is_some_and(|why| !why.is_empty()), "{bad}");
-    house.end(&session).expect(202);
+    end(&house, &session).expect(202);
     tick(&mut wire, |tick| receipts_of(tick) > 0);
     let nobody = || watch(&house).1["rows"] == json!([]);
     assert!(until(PATIENCE, nobody));

@@ -332,6 +332,7 @@ function draw(tag, props, text) {
 class Chart {
   constructor(id, title, column, write, steps) {
     Object.assign(this, { box: $(id), title, column, write, steps, at: null });
+    this.mark = (value) => write(value).replace(".0\u00a0", "\u00a0");
     this.svg = draw("svg", { role: "img", tabindex: "0" });
     this.tip = make("div", { class: "tip", hidden: true });
     this.wait = make("div", { class: "waiting" }, "The chart begins now.");
@@ -366,9 +367,10 @@ class Chart {
     for (const part of [0, 0.5, 1]) {
       const at = Math.round(y(top * part)) + 0.5;
       nodes.push(draw("line", { class: "grid", x1: this.left, x2: this.right, y1: at, y2: at }));
-      nodes.push(draw("text", { x: this.left - 8, y: at + 4, "text-anchor": "end" }, this.write(top * part)));
+      nodes.push(draw("text", { x: this.left - 8, y: at + 4, "text-anchor": "end" }, this.mark(top * part)));
     }
-    const parts = range() > 300 ? 4 : 5;
+    const roomy = this.right - this.left > 380;
+    const parts = range() > 300 ? (roomy ? 4 : 2) : roomy ? 5 : 1;
     for (let n = 0; n <= parts; n += 1) {
       const back = (range() * (parts - n)) / parts;
       const text = n === parts ? "now" : range() > 300 ? clock(end - back * 1000, false) : `\u2212${back / 60}\u00a0min`;
