@@ -37,6 +37,7 @@ mod limits;
 mod member;
 mod probe;
 mod report;
+mod stranger;
 mod sys;
 mod tree;
 mod wire;
@@ -50,6 +51,7 @@ pub use limits::{Breach, Enforced, Limits, Usage};
 pub use member::Member;
 pub use probe::{Choice, Machine, probe};
 pub use report::{Emptied, Exit, Kind, Report, Survivor, Survivors};
+pub use stranger::end as end_strangers;
 pub use sys::Backend;
 pub use sys::cgroup::Leaf;
 pub use sys::inherited::close_leaked;
@@ -64,11 +66,17 @@ pub use tree::{Spec, Tree};
 /// Looking at single processes.
 pub mod process {
     use crate::member::Member;
+    use crate::sys::mark::Mark;
 
     pub use crate::sys::procfs::{Stat, name, pids, resident, stat, threads, time};
 
     /// Everyone who descends from this process, as `/proc` has it now.
     pub fn below(root: i32) -> Vec<Member> {
         crate::sys::descent::below(root, &[])
+    }
+
+    /// The mark that this process carries: it is, or was, in a tree that is held.
+    pub fn mark(pid: i32) -> Option<Mark> {
+        crate::sys::procfs::realtime_limit(pid).and_then(Mark::from_number)
     }
 }

@@ -1,5 +1,6 @@
 //! Which backend this machine allows, and what that backend guarantees, in words.
 
+use crate::limits::Enforced;
 use crate::sys::cgroup::Leaf;
 use crate::sys::mark::Mark;
 use crate::sys::{Backend, procfs};
@@ -25,6 +26,13 @@ pub struct Machine {
     pub why_not_better: Option<String>,
     /// What the backend guarantees.
     pub guarantee: &'static str,
+}
+
+impl Machine {
+    /// Which limits the kernel itself would hold a tree to. The others are watched from outside.
+    pub fn limits(&self) -> Enforced {
+        self.leaf.as_deref().map(Leaf::would_limit).unwrap_or_default()
+    }
 }
 
 /// Looks at this machine and chooses.

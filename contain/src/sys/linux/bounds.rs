@@ -54,6 +54,13 @@ fn hand_down(leaf: &Path, controller: &str) {
     }
 }
 
+/// Whether a leaf below this cgroup would have a controller. Looks only.
+pub(crate) fn reaches_below(above: &Path, controller: &str) -> bool {
+    let handed_down = fs::read_to_string(above.join("cgroup.subtree_control")).unwrap_or_default();
+    handed_down.split_ascii_whitespace().any(|name| name == controller)
+        || (has_controller(above, controller) && harms_nobody(above))
+}
+
 fn has_controller(cgroup: &Path, controller: &str) -> bool {
     let controllers = fs::read_to_string(cgroup.join("cgroup.controllers")).unwrap_or_default();
     controllers.split_ascii_whitespace().any(|name| name == controller)

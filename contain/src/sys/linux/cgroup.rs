@@ -69,6 +69,12 @@ impl Leaf {
         })
     }
 
+    /// Which limits the kernel would hold a leaf at this planned path to.
+    pub(crate) fn would_limit(planned: &Path) -> Enforced {
+        let has = |name| planned.parent().is_some_and(|above| bounds::reaches_below(above, name));
+        Enforced { memory: has("memory"), processes: has("pids"), cpu: has("cpu") }
+    }
+
     /// Limits it, before anyone lives in it.
     pub(crate) fn limit(&self, limits: &Limits) -> Enforced {
         bounds::set(&self.path, limits)
