@@ -6,10 +6,13 @@
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
 
 mod ending;
+mod events;
+mod health;
 mod living;
 mod starts;
 mod status;
 
+pub use health::{Health, Left};
 pub use starts::{Generation, Rate, TooMany};
 
 use crate::docker::door::Door;
@@ -20,7 +23,7 @@ use crate::docker::sweep::{self, Swept};
 use crate::docker::tally::{self, Expect};
 use crate::held::Gone;
 use crate::id::{ServerName, SessionId};
-use crate::journal::{Journal, make_private_dir};
+use crate::journal::make_private_dir;
 use crate::moment;
 use crate::receipt::{Containers, Reason, Receipt, Survivor};
 use contain::{Machine, Mark, Member, Report};
@@ -36,9 +39,6 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// The event log is rotated at this size.
-const EVENTS_LIMIT: u64 = 4 << 20;
 
 /// How long one sweep looks for the processes of one crashed session.
 const SWEEP_LOOK: Duration = Duration::from_secs(1);
@@ -371,21 +371,6 @@ impl Entry {
     /// The lock that says that somebody cares. Whoever holds a copy keeps the session alive.
     pub fn lock(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
-    }
-
-    /// Adds a line to the event log. A full disk must not keep a session from ending.
-    pub fn log(&self, event: &str, fields: &impl Serialize) -> io::Result<()> {
-        #[derive(Serialize)]
-        struct Line<'a, T> {
-            event: &'a str,
-            time: String,
-            #[serde(flatten)]
-            fields: &'a T,
-        }
-        let line = Line { event, time: moment::rfc3339(SystemTime::now()), fields };
-        let mut text = serde_json::to_vec(&line)?;
-        text.push(b'\n');
-        Journal::open(&self.books.events(), EVENTS_LIMIT)?.append(&text)
     }
 
     /// What everything that the session creates in an engine carries.

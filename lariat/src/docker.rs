@@ -27,3 +27,4 @@ pub mod proxy;
 pub mod sweep;
 pub mod tally;
 mod tunnel;
+pub mod version;

@@ -1,5 +1,9 @@
 //! Files that are only appended to and never grow without bound: the event log, servers' stderr.
 
+mod tail;
+
+pub use tail::Tail;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -29,18 +33,19 @@ impl Journal {
         if meta.len() >= self.limit {
             // Somebody else may have renamed it already; then only the reopening is needed.
             if std::fs::metadata(&self.path).is_ok_and(|there| there.ino() == meta.ino()) {
-                std::fs::rename(&self.path, self.predecessor())?;
+                std::fs::rename(&self.path, predecessor(&self.path))?;
             }
             self.file = Journal::open(&self.path, self.limit)?.file;
         }
         self.file.write_all(bytes)
     }
+}
 
-    fn predecessor(&self) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(".1");
-        name.into()
-    }
+/// What a file that was full is called.
+pub fn predecessor(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
 }
 
 /// Makes a directory and its parents, the last ones for their owner alone.

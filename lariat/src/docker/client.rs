@@ -202,6 +202,21 @@ impl Client {
         }
     }
 
+    /// Which engine it is.
+    pub(crate) async fn version(&self) -> io::Result<String> {
+        #[derive(Deserialize)]
+        struct Engine {
+            #[serde(rename = "Version")]
+            version: String,
+        }
+        let answer = self.ask("GET", "/version").await?;
+        if answer.status != 200 {
+            return Err(io::Error::other(answer.message()));
+        }
+        let engine: Engine = serde_json::from_slice(&answer.body).map_err(unreadable)?;
+        Ok(engine.version)
+    }
+
     /// Lets a paused container go on.
     pub(crate) async fn unpause(&self, id: &str) -> io::Result<Answer> {
         self.ask("POST", &format!("/containers/{}/unpause", escape(id))).await

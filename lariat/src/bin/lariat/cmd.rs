@@ -4,13 +4,17 @@ mod completions;
 mod connect;
 mod daemon;
 pub(crate) mod demo;
+mod doctor;
+mod events;
 mod hosts;
 mod install;
+mod logs;
 mod man;
 mod open;
 mod overview;
 mod probe;
 mod ps;
+mod reap;
 mod run;
 mod session;
 mod trial;
@@ -43,6 +47,10 @@ enum Verb {
     Uninstall(uninstall::Args),
     Hosts(hosts::Args),
     Ps(ps::Args),
+    Logs(logs::Args),
+    Events(events::Args),
+    Doctor(doctor::Args),
+    Reap(reap::Args),
     /// Sessions of servers for scripts: open, close, list, call
     #[command(subcommand)]
     Session(session::Verb),
@@ -79,11 +87,14 @@ pub(crate) fn main() -> ExitCode {
     };
     match &cli.verb {
         // They do it themselves.
-        Verb::Run(_) | Verb::Probe(_) => {}
+        Verb::Run(_) | Verb::Probe(_) | Verb::Reap(_) => {}
         Verb::Demo(_) | Verb::Hosts(_) | Verb::Trial(_) => finish_crashed(None),
         Verb::Install(args) => finish_crashed(args.state_dir()),
         Verb::Uninstall(args) => finish_crashed(args.state_dir()),
         Verb::Ps(args) => finish_crashed(args.state_dir()),
+        Verb::Logs(args) => finish_crashed(args.state_dir()),
+        Verb::Events(args) => finish_crashed(args.state_dir()),
+        Verb::Doctor(args) => finish_crashed(args.state_dir()),
         Verb::Session(verb) => finish_crashed(verb.state_dir()),
         Verb::Connect(args) => finish_crashed(args.state_dir()),
         Verb::Daemon(args) => finish_crashed(args.state_dir()),
@@ -99,6 +110,10 @@ pub(crate) fn main() -> ExitCode {
         Verb::Uninstall(args) => uninstall::run(&args),
         Verb::Hosts(args) => hosts::run(&args),
         Verb::Ps(args) => ps::run(&args),
+        Verb::Logs(args) => logs::run(&args),
+        Verb::Events(args) => events::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
+        Verb::Reap(args) => reap::run(&args),
         Verb::Session(verb) => session::run(verb),
         Verb::Connect(args) => connect::run(args),
         Verb::Daemon(args) => daemon::run(args),

@@ -24,7 +24,6 @@ use std::path::PathBuf;
 use table::HOSTS;
 
 /// A server that some host would start on this machine.
-#[expect(dead_code, reason = "doctor compares processes with it")]
 pub(crate) struct Configured {
     /// The host's id.
     pub(crate) host: &'static str,
@@ -32,13 +31,13 @@ pub(crate) struct Configured {
     /// The server's own program and arguments, also if it is wrapped.
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
+    #[expect(dead_code, reason = "for whoever has to say where")]
     pub(crate) file: PathBuf,
     pub(crate) wrapped: bool,
 }
 
 /// Every server that a host would start from a config that can be read. Their arguments may hold
 /// secrets: they are for comparing, not for showing.
-#[expect(dead_code, reason = "as above")]
 pub(crate) fn configured(around: &Surroundings) -> Vec<Configured> {
     let all: Vec<_> = HOSTS.iter().collect();
     let mut configured = Vec::new();

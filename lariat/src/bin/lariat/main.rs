@@ -9,6 +9,8 @@ mod env;
 #[cfg(target_os = "linux")]
 mod hosts;
 #[cfg(target_os = "linux")]
+mod leaks;
+#[cfg(target_os = "linux")]
 mod show;
 #[cfg(target_os = "linux")]
 mod size;

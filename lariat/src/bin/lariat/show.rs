@@ -31,6 +31,17 @@ pub(crate) fn out(text: &str) -> bool {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }
 
+/// Writes bytes to stdout as they are. False if nobody reads them.
+pub(crate) fn raw(bytes: &[u8]) -> bool {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).is_ok()
+}
+
+/// True if a person reads what is written.
+pub(crate) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
 /// True if what is written to stdout may have colours.
 pub(crate) fn colours() -> bool {
     std::io::stdout().is_terminal() && crate::env::wants_colour()

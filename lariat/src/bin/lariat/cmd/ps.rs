@@ -97,7 +97,7 @@ fn row(one: &Living) -> [String; 9] {
 }
 
 /// A time as people read it, in its two largest units.
-fn time(seconds: f64) -> String {
+pub(super) fn time(seconds: f64) -> String {
     match seconds as u64 {
         s @ 0..60 => format!("{s}s"),
         s @ 60..3600 => format!("{}m{:02}s", s / 60, s % 60),

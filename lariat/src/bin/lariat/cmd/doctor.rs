@@ -1,0 +1,156 @@
+//! `lariat doctor`: what this machine can guarantee, how the books are, and who has leaked.
+
+mod machine;
+pub(super) mod servers;
+
+use super::events::unreadable;
+use super::run::no_home;
+use crate::{duration, env, show};
+use lariat::books::{Books, Health};
+use machine::{Machine, Tools};
+use serde::Serialize;
+use servers::{Hosts, Servers};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Shows what this machine can guarantee, how the books are, and servers that hosts have leaked.
+///
+/// A leak needs evidence of two kinds: the host's own configuration has this very command, and its
+/// ties say that nobody uses it. Its host is gone and nobody holds the other end of its stdin
+/// (orphaned); its host lives and has closed its stdin (forgotten); or the same host process has
+/// started the same server again, in the same directory and environment, a while later (superseded).
+/// Never a name alone. A host with several conversations in one process can still use an older copy:
+/// look at what is listed before it is ended. Only your own processes are looked at.
+///
+/// Nothing is changed; `lariat reap` ends what was found. Exit code 0 if all is well, 1 if there is
+/// something to do.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  lariat doctor
+  lariat doctor --json | jq '.servers.leaks[] | {host: .hosts[0], server, kind, rss_bytes}'")]
+pub(crate) struct Args {
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    patience: Patience,
+    /// Where the books are [default: ~/.local/state/lariat]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+/// When a server that looks forgotten is.
+#[derive(clap::Args)]
+pub(super) struct Patience {
+    /// An older copy counts as superseded only if the newest is this much younger, and a closed
+    /// stdin only on a server of this age
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse)]
+    pub(super) after: Duration,
+}
+
+impl Args {
+    /// Where it was told that the books are.
+    pub(crate) fn state_dir(&self) -> Option<&PathBuf> {
+        self.state_dir.as_ref()
+    }
+}
+
+/// Everything that it has to say.
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    machine: Machine,
+    tools: Tools,
+    hosts: Hosts,
+    books: Option<Health>,
+    servers: Servers,
+}
+
+/// Looks and prints.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let Some(dir) = env::state_dir(args.state_dir.clone()) else { return no_home() };
+    // Where nothing was ever run there are no books, and looking is no reason to make them.
+    let books = match dir.exists().then(|| Books::open(&dir)) {
+        None => None,
+        Some(Ok(books)) => Some(books.health()),
+        Some(Err(error)) => return unreadable(&dir, &error),
+    };
+    show::progress("looking at this machine …");
+    // They take their time, meanwhile the rest is done.
+    let asked = Tools::ask();
+    let (hosts, servers) = servers::look(args.patience.after);
+    let machine = Machine::look();
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        machine,
+        tools: asked.answers(),
+        hosts,
+        books,
+        servers,
+    };
+    show::progress("");
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report).unwrap_or_default() + "\n",
+        false => report.text(&dir),
+    };
+    let heard = show::out(&text);
+    ExitCode::from(u8::from(!heard || report.has_work()))
+}
+
+impl Report {
+    fn has_work(&self) -> bool {
+        let unwell = self.books.as_ref().is_some_and(|books| {
+            !(books.unfinished.is_empty()
+                && books.survivors.is_empty()
+                && books.unreadable.is_empty()
+                && books.open_to_others.is_empty())
+        });
+        unwell || !self.servers.leaks.is_empty()
+    }
+
+    fn text(&self, dir: &Path) -> String {
+        let mut text = format!("lariat {}\n", self.version);
+        text += "\nThis machine\n";
+        text += &self.machine.text();
+        text += &self.tools.text();
+        text += "\nHosts\n";
+        text += &self.hosts.text();
+        text += &format!("\nBooks in {}\n", show::plain(&dir.display().to_string()));
+        text += &self.books.as_ref().map_or("  none yet\n".into(), books);
+        text += "\nServers that nobody holds\n";
+        text += &self.servers.text();
+        text
+    }
+}
+
+fn books(health: &Health) -> String {
+    let mut text = format!(
+        "  {} living; {} of events, {} in {} logs\n",
+        health.living,
+        show::bytes(health.events_bytes),
+        show::bytes(health.logs_bytes),
+        health.logs
+    );
+    for session in &health.unfinished {
+        text += &format!("  {session} crashed and is not finished: `lariat reap` tries again\n");
+    }
+    for left in &health.survivors {
+        let names: Vec<String> = left.survivors.iter().map(|one| one.to_string()).collect();
+        let line =
+            format!("{} ({}) has ended and left {}", left.session, left.server, names.join(", "));
+        text += &format!("  {}: `lariat reap` tries again\n", show::plain(&line));
+    }
+    for page in &health.unreadable {
+        let page = show::plain(page);
+        text += &format!("  {page} cannot be read: perhaps another version of Lariat wrote it\n");
+    }
+    for name in &health.open_to_others {
+        let name = show::plain(name);
+        text += &format!("  {name} can be read or written by others: chmod go= it\n");
+    }
+    if health.elsewhere > 0 {
+        text += &format!("  {} of another machine or container\n", health.elsewhere);
+    }
+    text
+}

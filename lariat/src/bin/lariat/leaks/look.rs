@@ -1,0 +1,238 @@
+//! Makes the picture: reads `/proc`, everyone shallowly, and those that matter closely.
+//!
+//! Looking changes nothing. Whether anybody is left at the other end of a pipe is asked of the kernel:
+//! the pipe is opened for a moment for reading, as the server itself has it, and polled.
+
+use super::sockets::{self, Other};
+use super::{Configured, End, KnownHost, Picture, Process, Stream, command, is_host};
+use lariat::contain::process;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::time::Timespec;
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+
+/// Looks at everyone.
+pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
+    let uid = rustix::process::geteuid().as_raw();
+    let ticks = rustix::param::clock_ticks_per_second();
+    let mut processes: Vec<Process> =
+        process::pids().into_iter().filter_map(|pid| shallow(pid, uid)).collect();
+    let is_server = |p: &Process| configured.iter().any(|c| command::runs(c, p));
+    let (mut sockets, own_pids) = (None, link("/proc/self/ns/pid"));
+    for process in processes.iter_mut().filter(|p| p.uid == uid && !p.is_dead) {
+        if !is_host(process, hosts).is_empty() {
+            process.ends = ends(process.pid);
+        }
+        if is_server(process) {
+            let sockets = sockets.get_or_insert_with(sockets::all);
+            close(process, sockets, &own_pids);
+        }
+    }
+    Picture {
+        uid,
+        own: rustix::process::getpid().as_raw_pid(),
+        now: since_boot(ticks),
+        ticks,
+        processes,
+    }
+}
+
+/// Clock ticks since boot. Taken after the look, so that nobody is from the future.
+fn since_boot(ticks: u64) -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * ticks + now.tv_nsec as u64 * ticks / 1_000_000_000
+}
+
+/// What anybody may know, and of our own processes what they run.
+fn shallow(pid: i32, uid: u32) -> Option<Process> {
+    let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let stat = process::stat(pid)?;
+    let mut found = Process {
+        pid,
+        start: stat.start,
+        parent: stat.ppid,
+        uid: owner,
+        is_dead: !stat.is_alive(),
+        cpu_ms: process::time(stat.cpu_ticks + stat.reaped_ticks).as_millis() as u64,
+        ..Process::default()
+    };
+    if owner == uid && !found.is_dead {
+        found.argv = argv(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default());
+        let program = link(&format!("/proc/{pid}/exe"));
+        found.program = program.strip_suffix(" (deleted)").unwrap_or(&program).to_string();
+        found.script = script(&found.argv);
+        found.rss_bytes = process::resident(pid).unwrap_or(0);
+        found.is_held = is_lariat(&found);
+    }
+    Some(found)
+}
+
+/// The words of a command line. One that was written over by a title ends in empty ones.
+fn argv(bytes: &[u8]) -> Vec<String> {
+    let end = bytes.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
+    // Where the last words are empty, nobody can tell them from the rest of a title.
+    let words = bytes[..end].split(|b| *b == 0);
+    let words: Vec<String> = words.map(|w| String::from_utf8_lossy(w).into_owned()).collect();
+    if end == 0 { Vec::new() } else { words }
+}
+
+/// Where a script really is: launchers start it through a link.
+fn script(argv: &[String]) -> Option<String> {
+    let path = argv.get(1).filter(|word| word.contains("/node_modules/"))?;
+    let real = fs::canonicalize(path).ok()?;
+    Some(real.to_string_lossy().into_owned())
+}
+
+/// A wrapper or a guardian: whatever is below it is held.
+fn is_lariat(process: &Process) -> bool {
+    let verb = process.argv.get(1).map(String::as_str);
+    command::last_part(&process.program) == "lariat"
+        && verb.is_some_and(|verb| {
+            verb.starts_with("__") || matches!(verb, "run" | "daemon" | "connect" | "probe")
+        })
+}
+
+fn link(path: &str) -> String {
+    fs::read_link(path).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Every end of a pipe or socket that a process holds.
+fn ends(pid: i32) -> BTreeSet<End> {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut ends = BTreeSet::new();
+    for path in files.map(|file| file.path()) {
+        let Ok(target) = fs::read_link(&path) else { continue };
+        match inode(&target.to_string_lossy()) {
+            Some(("socket", inode)) => {
+                ends.insert(End::Socket(inode));
+            }
+            Some((_, inode)) => {
+                // The link's own permissions say how the file was opened.
+                let mode = fs::symlink_metadata(&path).map_or(0, |meta| meta.mode());
+                ends.extend((mode & 0o200 != 0).then_some(End::Writing(inode)));
+                ends.extend((mode & 0o400 != 0).then_some(End::Reading(inode)));
+            }
+            None => {}
+        }
+    }
+    ends
+}
+
+/// `pipe:[123]` or `socket:[123]`.
+fn inode(target: &str) -> Option<(&str, u64)> {
+    let (kind, rest) = target.split_once(":[")?;
+    let inode = rest.strip_suffix(']')?.parse().ok()?;
+    matches!(kind, "pipe" | "socket").then_some((kind, inode))
+}
+
+/// Looks closely at one that runs something configured.
+fn close(process: &mut Process, sockets: &HashMap<u64, Other>, own_pids: &str) {
+    let pid = process.pid;
+    process.stdin = stream(pid, 0, sockets);
+    process.stdout = stream(pid, 1, sockets);
+    process.is_held |= process::mark(pid).is_some();
+    process.is_elsewhere = link(&format!("/proc/{pid}/ns/pid")) != *own_pids;
+    // The environment is compared, never kept: it can hold secrets.
+    let mut hasher = DefaultHasher::new();
+    link(&format!("/proc/{pid}/cwd")).hash(&mut hasher);
+    fs::read(format!("/proc/{pid}/environ")).unwrap_or_default().hash(&mut hasher);
+    process.setting = hasher.finish();
+    process.turns = turns(pid);
+}
+
+fn stream(pid: i32, number: i32, sockets: &HashMap<u64, Other>) -> Stream {
+    let path = format!("/proc/{pid}/fd/{number}");
+    let target = match fs::read_link(&path) {
+        Ok(target) => target.to_string_lossy().into_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Stream::Plain,
+        Err(_) => return Stream::Unseen,
+    };
+    match inode(&target) {
+        None => Stream::Plain,
+        Some(("socket", inode)) => match sockets.get(&inode) {
+            Some(other) if other.is_closed && number == 0 => Stream::Closed,
+            Some(Other { peer: Some(peer), .. }) => Stream::To(End::Socket(*peer)),
+            // A socket to another machine, or one that the kernel tells nothing of.
+            _ => Stream::Plain,
+        },
+        Some(_) if number != 0 => Stream::To(End::Reading(inode_of(&target))),
+        Some((_, inode)) => match is_abandoned(&path) {
+            Some(true) => Stream::Closed,
+            Some(false) => Stream::To(End::Writing(inode)),
+            None => Stream::Unseen,
+        },
+    }
+}
+
+fn inode_of(target: &str) -> u64 {
+    inode(target).map_or(0, |(_, inode)| inode)
+}
+
+/// Whether nobody can write into this pipe any more; the kernel knows, also of other users.
+fn is_abandoned(path: &str) -> Option<bool> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let pipe = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let mut fds = [PollFd::new(&pipe, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()?;
+    Some(fds[0].revents().contains(PollFlags::HUP))
+}
+
+/// How often a process was given a CPU, all its threads together.
+fn turns(pid: i32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let lines = text.lines().filter(|line| line.contains("ctxt_switches:"));
+        let numbers = lines.filter_map(|l| l.rsplit(['\t', ' ']).next()?.parse::<u64>().ok());
+        numbers.sum::<u64>()
+    };
+    tasks.map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_one_word() {
+        assert_eq!(argv(b"npm exec a b\0\0\0\0"), ["npm exec a b"]);
+        assert_eq!(argv(b"node\0a.js\0"), ["node", "a.js"]);
+        assert_eq!(argv(b"a\0\0b\0"), ["a", "", "b"]);
+        assert_eq!(argv(b""), [""; 0]);
+        assert_eq!(argv(b"\0\0"), [""; 0]);
+    }
+
+    #[test]
+    fn only_pipes_and_sockets_have_other_ends() {
+        assert_eq!(inode("pipe:[12]"), Some(("pipe", 12)));
+        assert_eq!(inode("socket:[7]"), Some(("socket", 7)));
+        for plain in ["/dev/null", "anon_inode:[eventpoll]", "pipe:[x]", "/tmp/pipe:[12]"] {
+            assert_eq!(inode(plain), None, "{plain}");
+        }
+    }
+
+    #[test]
+    fn we_are_in_the_picture_and_hold_both_ends() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let hosts = [KnownHost { name: "h".into(), programs: vec![own_name()] }];
+        let picture = look(&[], &hosts);
+        let own = picture.processes.iter().find(|p| p.pid == picture.own).unwrap();
+        assert!(!own.ends.is_empty() && own.start <= picture.now);
+        use std::os::fd::AsRawFd;
+        let number = inode_of(&link(&format!("/proc/self/fd/{}", reader.as_raw_fd())));
+        let now = ends(picture.own);
+        assert!(now.contains(&End::Reading(number)) && now.contains(&End::Writing(number)));
+        let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        assert_eq!(is_abandoned(&path), Some(false));
+        drop(writer);
+        assert_eq!(is_abandoned(&path), Some(true));
+    }
+
+    fn own_name() -> String {
+        let exe = std::env::current_exe().unwrap();
+        exe.file_name().unwrap().to_string_lossy().into_owned()
+    }
+}
