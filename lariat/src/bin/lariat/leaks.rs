@@ -196,7 +196,12 @@ pub(crate) struct Finding {
     pub(crate) age_s: u64,
     pub(crate) processes: usize,
     pub(crate) rss_bytes: u64,
+    /// The same with what they share counted once, where there was time to add it up.
+    pub(crate) pss_bytes: Option<u64>,
     pub(crate) cpu_ms: u64,
+    /// Who its processes are.
+    #[serde(skip)]
+    pub(crate) tree: Vec<i32>,
     /// How often its processes were given a CPU: whether it has done anything between two looks.
     #[serde(skip)]
     pub(crate) turns: u64,
@@ -415,7 +420,9 @@ impl<'a> Search<'a> {
             age_s: age,
             processes: tree.len(),
             rss_bytes: sum(|p| p.rss_bytes),
+            pss_bytes: None,
             cpu_ms: sum(|p| p.cpu_ms),
+            tree: tree.iter().map(|p| p.pid).collect(),
             turns: sum(|p| p.turns),
         };
         Some((finding, copies))

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     show::progress("looking at this machine …");
     // They take their time, meanwhile the rest is done.
     let asked = Tools::ask();
-    let (hosts, servers) = servers::look(args.patience.after);
+    let (hosts, servers) = servers::search(args.patience.after);
     let machine = Machine::look();
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),

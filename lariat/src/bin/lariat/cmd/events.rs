@@ -152,7 +152,12 @@ fn sentence(event: &Value) -> String {
             format!("{}{}", text("backend"), host.unwrap_or_default())
         }
         "ended" => format!("{}{}", text("reason"), left(event)),
-        "reaped" => format!("{}{}", text("kind"), left(event)),
+        "reaped" => {
+            let hosts = event["hosts"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let hosts = hosts.collect::<Vec<_>>().join(" or ");
+            let age = super::ps::time(event["age_s"].as_f64().unwrap_or(0.0));
+            format!("{} by {hosts}, {age} old{}", text("kind"), left(event))
+        }
         _ => event["what"].as_str().unwrap_or_default().to_string(),
     };
     format!("{head}  {more}").trim_end().to_string()
@@ -171,7 +176,9 @@ fn left(event: &Value) -> String {
         .filter(|(count, _)| *count > 0);
     let ways: Vec<String> = ways.map(|(count, way)| format!("{count} {way}")).collect();
     if !ways.is_empty() {
-        text += &format!(", {} processes: {}", number("/processes/seen"), ways.join(", "));
+        let seen = number("/processes/seen");
+        let noun = if seen == 1 { "process" } else { "processes" };
+        text += &format!(", {seen} {noun}: {}", ways.join(", "));
     }
     if number("/containers/seen") > 0 {
         let (seen, removed) = (number("/containers/seen"), number("/containers/removed"));

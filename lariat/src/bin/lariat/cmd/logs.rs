@@ -87,9 +87,19 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         show::failure(&show::plain(&what), None, "`lariat logs` lists those that there are");
         return ExitCode::FAILURE;
     };
-    let person = show::is_terminal();
+    if !show::is_terminal() {
+        return follow(&log.path, args.lines, args.follow, show::raw);
+    }
+    let mut rest = Vec::new();
     follow(&log.path, args.lines, args.follow, |bytes| {
-        if person { show::raw(&harmless(bytes)) } else { show::raw(bytes) }
+        rest.extend_from_slice(bytes);
+        // A character can come in two parts.
+        let whole = match std::str::from_utf8(&rest) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => rest.len(),
+        };
+        let part: Vec<u8> = rest.drain(..whole).collect();
+        show::raw(&harmless(&part))
     })
 }
 

@@ -1,7 +1,7 @@
 //! `lariat reap`: ends what is ours without asking, and what doctor found after a yes.
 
 use super::doctor::Patience;
-use super::doctor::servers::{cost, look, table};
+use super::doctor::servers::{cost, search, table};
 use super::events::unreadable;
 use super::run::no_home;
 use crate::leaks::{Finding, Kind};
@@ -82,7 +82,9 @@ struct Reaped {
     evidence: Vec<crate::leaks::Evidence>,
     pid: i32,
     start: u64,
-    duration_ms: u64,
+    age_s: u64,
+    /// How long it took to end them all.
+    teardown_ms: u64,
     processes: Processes,
     survivors: Vec<Survivor>,
 }
@@ -90,11 +92,13 @@ struct Reaped {
 /// Looks, asks, ends.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let Some(dir) = env::state_dir(args.state_dir.clone()) else { return no_home() };
-    let books = match Books::open(&dir) {
-        Ok(books) => books,
-        Err(error) => return unreadable(&dir, &error),
+    // Where nothing was ever run there are no books, and they are made only for a receipt.
+    let finished = match dir.exists().then(|| Books::open(&dir)) {
+        None => Vec::new(),
+        Some(Ok(books)) => books.sweep(),
+        Some(Err(error)) => return unreadable(&dir, &error),
     };
-    let mut outcome = Outcome { finished: books.sweep(), ..Outcome::default() };
+    let mut outcome = Outcome { finished, ..Outcome::default() };
     let looked = Instant::now();
     outcome.found = leaks(args);
     if !args.json {
@@ -104,7 +108,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if !args.dry_run && !outcome.found.is_empty() {
         let question = format!("End {}?", cost(&outcome.found));
         match args.yes.then_some(true).or_else(|| show::ask(&question)) {
-            Some(true) => end(args, &books, looked, &mut outcome),
+            Some(true) => match Books::open(&dir) {
+                Ok(books) => end(args, &books, looked, &mut outcome),
+                Err(error) => return unreadable(&dir, &error),
+            },
             Some(false) => refused = true,
             None => {
                 refused = true;
@@ -128,7 +135,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn leaks(args: &Args) -> Vec<Finding> {
-    let (_, servers) = look(args.patience.after);
+    let (_, servers) = search(args.patience.after);
     let wanted = |leak: &Finding| args.only.as_deref().is_none_or(|only| only == leak.kind.word());
     servers.leaks.into_iter().filter(wanted).collect()
 }
@@ -180,7 +187,8 @@ fn reaped(leak: Finding, report: &Report, took: Duration) -> Reaped {
         evidence: leak.evidence,
         pid: leak.pid,
         start: leak.start,
-        duration_ms: took.as_millis() as u64,
+        age_s: leak.age_s,
+        teardown_ms: took.as_millis() as u64,
         processes: Processes {
             seen: report.seen,
             left: report.left,

@@ -4,7 +4,7 @@
 //! the pipe is opened for a moment for reading, as the server itself has it, and polled.
 
 use super::sockets::{self, Other};
-use super::{Configured, End, KnownHost, Picture, Process, Stream, command, is_host};
+use super::{Configured, End, Finding, KnownHost, Picture, Process, Stream, command, is_host};
 use lariat::contain::process;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
@@ -13,6 +13,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+/// How long may be spent on adding up shared memory: the kernel looks at every page.
+const WEIGHING: Duration = Duration::from_millis(300);
 
 /// Looks at everyone.
 pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
@@ -38,6 +42,20 @@ pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
         ticks,
         processes,
     }
+}
+
+/// Adds up what each of them takes, with shared pages divided, for as long as there is time.
+pub(crate) fn weigh(findings: &mut [Finding]) {
+    let until = Instant::now() + WEIGHING;
+    for finding in findings.iter_mut().take_while(|_| Instant::now() < until) {
+        finding.pss_bytes = finding.tree.iter().map(|pid| proportional(*pid)).sum();
+    }
+}
+
+fn proportional(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    Some(line.trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
 }
 
 /// Clock ticks since boot. Taken after the look, so that nobody is from the future.

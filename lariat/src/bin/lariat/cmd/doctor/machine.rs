@@ -79,17 +79,14 @@ impl Machine {
             text += "             `systemd-run --user --scope -p Delegate=yes` gives a host one\n";
         }
         let limits = [
-            ("--memory", self.limits.memory),
-            ("--pids", self.limits.pids),
-            ("--cpu", self.limits.cpu),
+            ("--memory", self.limits.memory, "watched by the wrapper"),
+            ("--pids", self.limits.pids, "watched by the wrapper"),
+            // A share cannot be watched, only given.
+            ("--cpu", self.limits.cpu, "cannot be kept here"),
         ];
-        let by = |kernel: bool| {
-            let names = limits.iter().filter(|(_, is)| *is == kernel).map(|(name, _)| *name);
-            names.collect::<Vec<_>>().join(", ")
-        };
-        let parts = [(by(true), "kept by the kernel"), (by(false), "watched by the wrapper")];
-        let parts = parts.iter().filter(|(names, _)| !names.is_empty());
-        let parts: Vec<String> = parts.map(|(names, how)| format!("{names} {how}")).collect();
+        let parts = limits.map(|(name, kernel, else_)| {
+            format!("{name} {}", if kernel { "kept by the kernel" } else { else_ })
+        });
         text += &format!("  limits     {}\n", parts.join("; "));
         text += &match self.pidns.works {
             true => "  pidns      can be had with --backend pidns\n".to_string(),

@@ -2,7 +2,7 @@
 
 use crate::cmd::ps;
 use crate::hosts::table::HOSTS;
-use crate::leaks::{Configured, Finding, Kind, KnownHost, find, look::look as take_picture};
+use crate::leaks::{Configured, Finding, Kind, KnownHost, find, look};
 use crate::{env, hosts, show};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) struct Servers {
 }
 
 /// Reads the hosts' configurations and looks at everyone.
-pub(crate) fn look(after: Duration) -> (Hosts, Servers) {
+pub(crate) fn search(after: Duration) -> (Hosts, Servers) {
     let project = std::env::current_dir().ok();
     let configured = env::hosts(project).map(|around| hosts::configured(&around));
     let mut counts = Hosts::default();
@@ -48,8 +48,10 @@ pub(crate) fn look(after: Duration) -> (Hosts, Servers) {
         });
     }
     let known = known_hosts();
-    let picture = take_picture(&servers, &known);
-    (counts, Servers::of(find(&picture, &servers, &known, after)))
+    let picture = look::look(&servers, &known);
+    let mut found = Servers::of(find(&picture, &servers, &known, after));
+    look::weigh(&mut found.leaks);
+    (counts, found)
 }
 
 fn known_hosts() -> Vec<KnownHost> {
@@ -118,9 +120,14 @@ pub(crate) fn cost(found: &[Finding]) -> String {
         "{} servers ({} processes, {}, {} of CPU)",
         found.len(),
         sum(|f| f.processes as u64),
-        show::bytes(sum(|f| f.rss_bytes)),
+        show::bytes(sum(memory)),
         ps::time(sum(|f| f.cpu_ms) as f64 / 1000.0)
     )
+}
+
+/// What it takes, fairly where that is known.
+fn memory(finding: &Finding) -> u64 {
+    finding.pss_bytes.unwrap_or(finding.rss_bytes)
 }
 
 fn names(found: &[Finding]) -> String {
@@ -171,7 +178,7 @@ fn row((kind, hosts, server): &(Kind, &[String], &str), of: &[&Finding]) -> [Str
         show::plain(server),
         of.len().to_string(),
         sum(|f| f.processes as u64).to_string(),
-        show::bytes(sum(|f| f.rss_bytes)),
+        show::bytes(sum(memory)),
         ps::time(sum(|f| f.cpu_ms) as f64 / 1000.0),
         ps::time(of.iter().map(|f| f.age_s).max().unwrap_or(0) as f64),
         words.join(","),
