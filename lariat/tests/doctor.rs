@@ -138,6 +138,28 @@ fn all_leaks_are_found_and_ended_and_no_look_alike() {
 }
 
 #[test]
+fn an_older_copy_that_does_something_is_left_alone() {
+    let mut stage = Stage::new();
+    let names = ["codex-3".to_string(), "codex-busy".to_string()];
+    stage.configure(|host| if host == "codex" { names.to_vec() } else { vec![] });
+    let part = ["+codex-3", "+codex-busy", ".", "+codex-3", "+codex-busy"].map(String::from);
+    let (_, started) = stage.host("codex", &part);
+    stage.await_all();
+    let older: BTreeSet<i32> = started[..2].iter().map(|(_, pid)| *pid).collect();
+    assert_eq!(pids(&doctor(&stage, 1)["servers"]["leaks"]), older);
+    let only =
+        output(stage.lariat("reap").args(["--after", "0s", "--yes", "--only", "orphaned"]), 0);
+    assert_eq!(only, "no leaks\n");
+    let before = stage.planted();
+    let outcome = output(stage.lariat("reap").args(["--after", "0s", "--yes", "--json"]), 0);
+    let outcome: Value = serde_json::from_str(&outcome).unwrap();
+    assert_eq!(pids(&outcome["reaped"]), BTreeSet::from([started[0].1]));
+    assert_eq!(pids(&outcome["left_alone"]), BTreeSet::from([started[1].1]));
+    assert!(!before[&started[0].1].0.is_alive());
+    assert!(started[1..].iter().all(|(_, pid)| before[pid].0.is_alive()));
+}
+
+#[test]
 fn where_nothing_was_ever_run_nothing_is_made() {
     let stage = Stage::new();
     let report = doctor(&stage, 0);

@@ -183,3 +183,41 @@ fn a_crash_in_a_later_life_has_that_lifes_beginning() {
     assert_eq!(desk.reasons().0, ["idle", "wrapper-died"]);
     assert_eq!(desk.files(), 0);
 }
+
+#[test]
+fn the_books_say_how_they_are() {
+    let desk = Desk::new();
+    assert_eq!(
+        serde_json::to_value(desk.books.health()).unwrap()["unreadable"],
+        serde_json::json!([])
+    );
+    let living = desk.note();
+    let crashed = desk.note();
+    let haunted = desk.note();
+    let sessions = desk.books.sessions();
+    fs::write(sessions.join("0.json"), "{}").unwrap();
+    fs::write(desk.books.logs().join("a.log"), "12345").unwrap();
+    let left = Survivor {
+        kind: "process".into(),
+        pid: 7,
+        start: 7,
+        id: None,
+        command: "stuck".into(),
+        why: "in uninterruptible sleep".into(),
+    };
+    let nothing = Report::nothing(Backend::Descent);
+    let mut receipt = haunted.settle(&Reason::Closed, nothing).receipt;
+    receipt.survivors = vec![left];
+    fs::write(haunted.so_far(), serde_json::to_vec(&receipt).unwrap()).unwrap();
+    fs::set_permissions(&sessions, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let page = crashed.page.session.clone();
+    drop(crashed);
+    let health = desk.books.health();
+    assert_eq!((health.living, health.unfinished), (1, vec![page]));
+    assert_eq!(health.unreadable, ["0.json"]);
+    assert_eq!(health.survivors[0].survivors[0].command, "stuck");
+    assert_eq!((health.logs, health.logs_bytes), (1, 5));
+    assert!(health.events_bytes > 0);
+    assert_eq!(health.open_to_others, ["sessions"]);
+    drop(living);
+}

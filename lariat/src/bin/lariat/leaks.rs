@@ -276,6 +276,7 @@ impl<'a> Search<'a> {
         let alive = || picture.processes.iter().filter(|p| !p.is_dead);
         let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
         alive().for_each(|p| children.entry(p.parent).or_default().push(p));
+        children.values_mut().for_each(|of_one| of_one.sort_by_key(|p| (p.start, p.pid)));
         let of_host = |p: &'a Process| {
             let names = is_host(p, hosts);
             (p.uid == picture.uid && !p.is_elsewhere && !names.is_empty()).then_some((p, names))

@@ -162,6 +162,11 @@ pub(crate) fn table(leaks: &[Finding]) -> String {
         let line = cells.collect::<Vec<_>>().join("  ");
         text += &format!("  {}\n", line.trim_end());
     }
+    if leaks.iter().any(|leak| leak.kind == Kind::Superseded) {
+        text += "  superseded: the host has started a newer one. With several conversations open in it, an\n";
+        text +=
+            "  older one may still be in use; `lariat reap --only orphaned` leaves those alone\n";
+    }
     text
 }
 
