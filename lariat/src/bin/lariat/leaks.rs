@@ -296,7 +296,7 @@ impl<'a> Search<'a> {
     fn above(&self, pid: i32) -> impl Iterator<Item = i32> {
         let parent = |pid: &i32| Some(self.by_pid.get(pid)?.parent).filter(|parent| *parent > 0);
         // A picture is not taken in one moment: a circle in it must not be endless.
-        std::iter::successors(parent(&pid), parent).take(4096)
+        std::iter::successors(parent(&pid), parent).take(256)
     }
 
     fn is_host(&self, pid: i32) -> bool {

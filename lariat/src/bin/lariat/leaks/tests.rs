@@ -222,8 +222,9 @@ fn whatever_the_picture_no_one_is_accused_without_two_kinds_of_evidence() {
         state % sides
     };
     let mut leaks = 0;
-    for _ in 0..2000 {
+    for _ in 0..1000 {
         let lines = [
+            "node /srv/a.js",
             "node /srv/a.js",
             "node /srv/b.js",
             "node",
@@ -244,14 +245,14 @@ fn whatever_the_picture_no_one_is_accused_without_two_kinds_of_evidence() {
             };
             let ends = (0..roll(4)).map(|_| End::Writing(roll(6))).collect();
             // Any parent, also one that is not there, itself, or below it.
-            let parent = if roll(3) == 0 { INIT } else { 2 + roll(count) as i32 };
+            let parent = if roll(3) > 0 { INIT } else { 2 + roll(count) as i32 };
             all.push(Process {
                 stdin,
                 ends,
                 start: roll(1_000_000),
                 uid: if roll(8) == 0 { 8 } else { 7 },
                 is_dead: roll(10) == 0,
-                is_held: roll(20) == 0,
+                is_held: roll(40) == 0,
                 setting: roll(2),
                 ..process(2 + n as i32, parent, line)
             });
