@@ -160,6 +160,29 @@ fn an_older_copy_that_does_something_is_left_alone() {
 }
 
 #[test]
+fn what_is_our_own_is_finished_without_asking() {
+    let stage = Stage::new();
+    let mut run = stage.lariat("run");
+    run.args(["--name", "ours", "--", "sh", "-c", "cat \"$0\"/state/sessions/*.json"]);
+    let page = finish(run.arg(stage.place.path("")));
+    let mut page: Value = serde_json::from_slice(&page.stdout).unwrap();
+    // As a crash would leave it: nobody holds it.
+    page["session"] = "0123456789abcde".into();
+    page["mark"] = (page["mark"].as_u64().unwrap() ^ 1).into();
+    page["leaf"] = Value::Null;
+    let path = stage.place.path("state/sessions/0123456789abcde.json");
+    fs::write(&path, page.to_string()).unwrap();
+    let text = output(&mut stage.lariat("reap"), 0);
+    assert_eq!(text, "finished 0123456789abcde (ours), which had crashed\nno leaks\n");
+    assert!(!path.exists());
+    // Another version's: nobody judges it, and it is said.
+    fs::write(&path, r#"{"session":"0123456789abcde"}"#).unwrap();
+    let text = output(&mut stage.lariat("doctor"), 1);
+    assert!(text.contains("0123456789abcde.json cannot be read"), "{text}");
+    assert!(path.exists());
+}
+
+#[test]
 fn where_nothing_was_ever_run_nothing_is_made() {
     let stage = Stage::new();
     let report = doctor(&stage, 0);
