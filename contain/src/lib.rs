@@ -28,6 +28,7 @@
 
 mod aside;
 mod error;
+mod gauge;
 mod guard;
 mod guardian;
 mod hold;
@@ -44,6 +45,7 @@ mod wire;
 
 pub use aside::{Aside, detach};
 pub use error::{Error, SpawnStage};
+pub use gauge::Gauge;
 pub use hold::{Command, Event, Hold, Options};
 pub use holder::main_if_asked;
 pub use ladder::{Ask, Ladder};
@@ -68,7 +70,9 @@ pub mod process {
     use crate::member::Member;
     use crate::sys::mark::Mark;
 
-    pub use crate::sys::procfs::{Stat, name, pids, resident, stat, threads, time};
+    pub use crate::sys::procfs::{
+        Seen, Stat, look, name, pids, proportional, resident, stat, threads, time,
+    };
 
     /// Everyone who descends from this process, as `/proc` has it now.
     pub fn below(root: i32) -> Vec<Member> {

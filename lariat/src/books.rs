@@ -5,14 +5,17 @@
 //! lock is free is the definition of a crash, and whoever finds it finishes the work. The kernel is
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
 
+mod crowd;
 mod ending;
 mod events;
 mod health;
 mod living;
+mod onlooker;
 mod starts;
 mod status;
 
 pub use health::{Health, Left};
+pub use onlooker::Onlooker;
 pub use starts::{Generation, Rate, TooMany};
 
 use crate::docker::door::Door;
@@ -30,6 +33,7 @@ use contain::{Machine, Mark, Member, Report};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
+use status::Pulse;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -37,6 +41,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -83,6 +88,9 @@ pub struct Page {
     podman: Option<Podman>,
     /// Where the user wants the receipt, as bytes: a path need not be text.
     receipt: Option<Vec<u8>>,
+    /// Where its start by its host was counted.
+    #[serde(default)]
+    generation: Option<String>,
     /// When it began, in milliseconds since 1970.
     pub started_ms: u64,
     /// Machine, boot and pid namespace in which the pids above mean something.
@@ -138,6 +146,8 @@ pub struct Opening<'a> {
     pub podman: Option<Podman>,
     /// Where the user wants the receipt.
     pub receipt: Option<PathBuf>,
+    /// Which start by its host this is.
+    pub generation: Generation,
 }
 
 impl Books {
@@ -188,6 +198,7 @@ impl Books {
             mark: opening.mark.number(),
             leaf: opening.machine.leaf.clone(),
             receipt: opening.receipt.map(|path| path.into_os_string().into_vec()),
+            generation: opening.generation.name(),
             started_ms: moment::millis(started),
             place: Place::here(),
         };
@@ -355,12 +366,14 @@ pub struct Entry {
     began_ms: AtomicU64,
     /// Nobody had it any more when it was found.
     swept: bool,
+    /// What changes too often to be written down.
+    pulse: OnceLock<Pulse>,
 }
 
 impl Entry {
     fn new(file: File, path: PathBuf, page: Page, books: Books) -> Entry {
         let began_ms = AtomicU64::new(page.started_ms);
-        Entry { file, path, page, books, began_ms, swept: false }
+        Entry { file, path, page, books, began_ms, swept: false, pulse: OnceLock::new() }
     }
 
     /// What is written.

@@ -198,6 +198,9 @@ pub struct Living {
     /// CPU time that they have used, in milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,
+    /// What they use of one CPU, in percent; absent for a first look, which cannot tell.
+    #[serde(default)]
+    pub cpu_percent: Option<f64>,
     /// The processes, parents before their children.
     #[serde(default)]
     pub tree: Vec<Process>,

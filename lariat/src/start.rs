@@ -168,6 +168,8 @@ pub(crate) struct Ground {
     machine: Machine,
     /// The books, swept.
     pub(crate) books: Books,
+    /// Which start by its host this is.
+    generation: Generation,
 }
 
 /// A server that runs and the session it is written under.
@@ -206,7 +208,7 @@ impl Ground {
             books.sweep();
         }
         let machine = contain::probe(plan.backend, mark).map_err(Failure::Start)?;
-        Ok((Ground { plan, mark, machine, books }, generation))
+        Ok((Ground { plan, mark, machine, books, generation: generation.clone() }, generation))
     }
 
     /// Writes the session down and starts the server.
@@ -220,7 +222,7 @@ impl Ground {
 
     /// Writes the session down.
     pub(crate) fn open(self, host: Option<Member>) -> Result<Opened, Failure> {
-        let Ground { plan, mark, machine, books } = self;
+        let Ground { plan, mark, machine, books, generation } = self;
         let opening = Opening {
             server: plan.server.clone(),
             within: plan.within.clone(),
@@ -230,6 +232,7 @@ impl Ground {
             engine: plan.docker.as_ref().map(|docker| docker.endpoint.clone()),
             podman: plan.podman.as_ref().map(|run| run.podman.clone()),
             receipt: plan.receipt.clone(),
+            generation,
         };
         let entry = books.note(opening).map_err(|e| Failure::State(plan.state_dir.clone(), e))?;
         if let Some(path) = &plan.receipt {

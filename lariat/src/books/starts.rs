@@ -140,6 +140,13 @@ impl Generation {
     /// One that nothing is known about.
     pub const UNCOUNTED: Generation = Generation { counted: None };
 
+    /// Under which name it was counted, below the directory of starts.
+    pub(super) fn name(&self) -> Option<String> {
+        let (path, _) = self.counted.as_ref()?;
+        let [shelf, file] = [path.parent()?.file_name()?, path.file_name()?];
+        Some(format!("{}/{}", shelf.to_str()?, file.to_str()?))
+    }
+
     /// True if the host has started the same server again since. Looks again each time.
     pub fn is_superseded(&self) -> bool {
         let Some((path, session)) = &self.counted else { return false };
@@ -216,6 +223,11 @@ impl Books {
             clean(&self.shelf(chance % SHELVES), &record.place, (chance / SHELVES) as usize);
         }
         Ok(Generation { counted: Some((path, session.clone())) })
+    }
+
+    /// Which start it was that was counted under this name.
+    pub(super) fn generation(&self, name: &str, session: &SessionId) -> Generation {
+        Generation { counted: Some((self.starts().join(name), session.clone())) }
     }
 
     fn starts(&self) -> PathBuf {

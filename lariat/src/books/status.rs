@@ -5,19 +5,59 @@
 
 use super::Entry;
 use crate::snapshot::Status;
+use contain::{Gauge, Member};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// What is in the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
     /// When this life of the server began: whoever finishes a crashed session writes its receipt.
     began_ms: u64,
+    /// Where what changes with every message can be read: a descriptor of the wrapper's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pulse: Option<i32>,
     #[serde(flatten)]
     status: Status,
+}
+
+/// What changes with every message: whether somebody waits, and when anybody last spoke. Too often
+/// for a file, so it is a number in memory that others can read.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    gauge: Gauge,
+    /// One moment by two clocks of the same kind.
+    base: (Instant, Duration),
+}
+
+impl Pulse {
+    fn new() -> Option<Pulse> {
+        Some(Pulse { gauge: Gauge::new()?, base: (Instant::now(), uptime()) })
+    }
+
+    fn beat(&self, awaited: bool, spoke: Instant) {
+        let spoke = self.base.1 + spoke.saturating_duration_since(self.base.0);
+        self.gauge.set(((spoke.as_millis() as u64) << 1) | u64::from(awaited));
+    }
+
+    /// What a wrapper shows at this descriptor: `None` for nothing, else the silence that there is
+    /// while nobody waits.
+    pub(super) fn feel(wrapper: Member, number: i32) -> Option<Option<Duration>> {
+        let shown = Gauge::read(wrapper, number).filter(|shown| *shown != 0)?;
+        let silence = uptime().saturating_sub(Duration::from_millis(shown >> 1));
+        Some((shown & 1 == 0).then_some(silence))
+    }
+}
+
+/// The clock behind `Instant`, which other processes have as well.
+fn uptime() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// Where the session with this page says how it is.
@@ -29,16 +69,17 @@ fn read(page: &Path) -> Option<Told> {
     serde_json::from_slice(&fs::read(beside(page)).ok()?).ok()
 }
 
-/// What the session with this page has said last.
-pub(super) fn of(page: &Path) -> Option<Status> {
-    Some(read(page)?.status)
+/// What the session with this page has said last, and where its pulse can be felt.
+pub(super) fn of(page: &Path) -> Option<(Status, Option<i32>)> {
+    read(page).map(|told| (told.status, told.pulse))
 }
 
 impl Entry {
     /// Says how the session is. A full disk must not keep it from being so.
     pub fn tell(&self, status: &Status) {
         let began_ms = self.began_ms.load(Ordering::Relaxed);
-        let told = Told { began_ms, status: status.clone() };
+        let pulse = self.pulse.get().map(|pulse| pulse.gauge.number());
+        let told = Told { began_ms, pulse, status: status.clone() };
         // Whoever reads it sees all of it or the one before.
         let draft = self.path.with_extension("state.new");
         let written = serde_json::to_vec(&told)
@@ -51,6 +92,20 @@ impl Entry {
         if self.is_struck() {
             // Somebody else has accounted for it meanwhile.
             self.hush();
+        }
+    }
+
+    /// Lets others see from here on what [`Entry::beat`] says. Where that cannot be, nobody sees it.
+    pub fn show_pulse(&self) {
+        if let (None, Some(pulse)) = (self.pulse.get(), Pulse::new()) {
+            let _there_already = self.pulse.set(pulse);
+        }
+    }
+
+    /// Says whether somebody waits for an answer, and when anybody last spoke. Costs next to nothing.
+    pub fn beat(&self, awaited: bool, spoke: Instant) {
+        if let Some(pulse) = self.pulse.get() {
+            pulse.beat(awaited, spoke);
         }
     }
 

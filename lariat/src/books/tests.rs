@@ -30,6 +30,7 @@ impl Desk {
             host: Member::current(),
             engine: None,
             podman: None,
+            generation: Generation::UNCOUNTED,
             receipt: Some(self.books.dir.join("receipt.json")),
         };
         self.books.note(opening).unwrap()

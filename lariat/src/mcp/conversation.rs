@@ -142,18 +142,22 @@ impl Conversation {
             Some(Era::Legacy) => self.known.initialize.is_some(),
             Some(Era::Modern) => true,
         };
-        let listens = |asked: &Asked| matches!(asked.what, What::Listen(_));
-        let waits = self.asked.values().any(|asked| !listens(asked)) || !self.wanted.is_empty();
-        let works = |until: &Option<Instant>| until.is_none_or(|until| now < until);
-        let elsewhere = !self.elicitations.is_empty() || self.inputs > 0;
-        let elsewhere = elsewhere || self.tasks.values().any(works);
-        if self.lost_track || !settled || waits || elsewhere {
+        if self.lost_track || !settled || self.is_awaited(now) {
             Open::Work
         } else if !self.subscriptions.is_empty() || !self.asked.is_empty() {
             Open::Watches
         } else {
             Open::Nothing
         }
+    }
+
+    /// True while somebody waits for an answer, or for work that goes on behind one.
+    pub(crate) fn is_awaited(&self, now: Instant) -> bool {
+        let listens = |asked: &Asked| matches!(asked.what, What::Listen(_));
+        let waits = self.asked.values().any(|asked| !listens(asked)) || !self.wanted.is_empty();
+        let works = |until: &Option<Instant>| until.is_none_or(|until| now < until);
+        let elsewhere = !self.elicitations.is_empty() || self.inputs > 0;
+        waits || elsewhere || self.tasks.values().any(works)
     }
 
     /// From when on it may be interrupted if nobody says anything more: at once, or when the last

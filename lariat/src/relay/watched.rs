@@ -58,6 +58,7 @@ impl Served<'_> {
         let name = lives.opened.entry.page().session.to_string();
         let watch = Watch::open(policy, clues, cache, &name);
         let watch = watch.map_err(|e| lives.opened.give_up(Failure::Streams(e.into())))?;
+        lives.opened.entry.show_pulse();
         let (state, silent) = match watch.machine.is_asleep() {
             true => (State::Asleep, Some(SystemTime::now())),
             false => (State::Starting, None),

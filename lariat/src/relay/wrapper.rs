@@ -380,7 +380,10 @@ impl<'a> Wrapper<'a> {
         }
         loop {
             let Ends::Watched(watch) = &mut self.ends else { return };
-            let Some(act) = watch.act() else { return };
+            let Some(act) = watch.act() else {
+                let talk = watch.machine.talk();
+                return self.entry.beat(talk.is_awaited(Instant::now()), talk.spoke());
+            };
             match act {
                 Act::Rest { failed } => {
                     watch.up.drop_sink();

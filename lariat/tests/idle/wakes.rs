@@ -94,7 +94,7 @@ fn ps_says_so() {
     host.call(2, "life", &json!({}));
     let call = json!({"name": "hang", "arguments": {}});
     host.say(&request(3, "tools/call", &call));
-    assert!(until(PATIENCE, || ps(&place)[0]["state"] == "ready"), "{:#?}", ps(&place));
+    assert!(until(PATIENCE, || ps(&place)[0]["state"] == "busy"), "{:#?}", ps(&place));
     host.leave();
     assert_eq!(ps(&place), Vec::<Value>::new());
 }

@@ -42,6 +42,27 @@ pub(crate) fn read_stat(pid: i32) -> Result<Stat, Errno> {
     parse_stat(&short(&format!("/proc/{pid}/stat"))?).ok_or(Errno::SRCH)
 }
 
+/// One process as a single look at it shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number.
+    pub pid: i32,
+    /// How it is.
+    pub stat: Stat,
+    /// The kernel's short name of it, without control characters.
+    pub name: String,
+    /// Resident memory in bytes.
+    pub resident: u64,
+}
+
+/// Looks at a process once: who looks at thousands cannot afford a file for each thing.
+pub fn look(pid: i32) -> Option<Seen> {
+    let text = short(&format!("/proc/{pid}/stat")).ok()?;
+    let (name, resident) = parse_rest(&text)?;
+    let resident = resident * rustix::param::page_size() as u64;
+    Some(Seen { pid, stat: parse_stat(&text)?, name: printable(name), resident })
+}
+
 /// Reads a file that is shorter than a page, with three system calls: a walk over hundreds of
 /// processes that are being killed must not take the time they need to die.
 fn short(path: &str) -> Result<String, Errno> {
@@ -67,10 +88,22 @@ fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
+/// What else a `stat` line has: the name, and resident memory in pages.
+fn parse_rest(text: &str) -> Option<(&str, u64)> {
+    let (open, close) = (text.find('(')?, text.rfind(')')?);
+    let pages = text.get(close + 1..)?.split_ascii_whitespace().nth(21)?;
+    // The kernel's count can be below nothing for a moment.
+    Some((text.get(open + 1..close)?, pages.parse::<i64>().ok()?.max(0) as u64))
+}
+
 /// The kernel's short name of a process, without control characters.
 pub fn name(pid: i32) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    text.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    printable(text.trim_end())
+}
+
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Every pid there is, ascending.
@@ -129,7 +162,7 @@ pub fn resident(pid: i32) -> Option<u64> {
 
 /// Memory of a process in bytes, each page divided by the number of those who share it. Takes the
 /// kernel a look at every page, and is not for everyone to see.
-pub(crate) fn proportional(pid: i32) -> Option<u64> {
+pub fn proportional(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("Pss:"))?;
     Some(line.trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
@@ -168,6 +201,18 @@ mod tests {
         assert_eq!((stat.state, stat.ppid, stat.pgrp), ('S', 7, 8));
         assert_eq!((stat.threads, stat.start), (3, 4242));
         assert_eq!((stat.cpu_ticks, stat.reaped_ticks), (56, 15));
+    }
+
+    #[test]
+    fn one_look_has_the_name_and_the_memory() {
+        let line = "12 (a) b (c) S 7 8 9 0 -1 4194560 1 2 3 4 50 6 7 8 20 0 3 0 4242 1 77 18446744073709551615";
+        assert_eq!(parse_rest(line), Some(("a) b (c", 77)));
+        assert_eq!(parse_rest(&line.replace(" 77 ", " -3 ")), Some(("a) b (c", 0)));
+        assert_eq!(parse_rest("12 )a( S 7"), None);
+        let pid = std::process::id() as i32;
+        let seen = look(pid).unwrap();
+        assert_eq!((seen.pid, seen.name), (pid, name(pid)));
+        assert!(seen.resident > 0 && seen.stat.start == stat(pid).unwrap().start);
     }
 
     #[test]
