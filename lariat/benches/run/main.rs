@@ -11,7 +11,8 @@
 //! --rounds N       rounds of each comparison (15)
 //! --pings N        round trips per round (2000)
 //! --idle TIME      how long to watch the idle processes (10s)
-//! --only A,B       some of: speed, ends, wake, teardown, cost
+//! --only A,B       some of: speed, ends, wake, teardown, cost; and person (`ps` and `top` with 500
+//!                  servers and 3,000 processes), which runs only if it is named
 //! --also "CMD"     one more wrapper to compare, by the command that goes before the server
 //! --backend NAME   what Lariat holds with (auto)
 //! --cpu N          where to run (0); --cpu any leaves it to the kernel
@@ -24,6 +25,7 @@
 mod cost;
 mod ends;
 mod peer;
+mod person;
 mod report;
 mod seat;
 mod speed;
@@ -73,15 +75,17 @@ fn bench(options: &Options) -> io::Result<()> {
     let mut report = Report::new(options.json);
     let shop = Workshop::open(lariat(), options, &mut report)?;
     type Section = fn(&Workshop, &Options, &mut Report) -> io::Result<()>;
-    let sections: [(&str, bool, Section); 5] = [
+    let sections: [(&str, bool, Section); 6] = [
         ("speed", true, speed::measure),
         ("ends", true, ends::measure),
         ("wake", true, wake::measure),
         ("teardown", false, teardown::measure),
         ("cost", true, cost::measure),
+        ("person", false, person::measure),
     ];
     for (name, needs_stub, measure) in sections {
-        if !options.only.is_empty() && !options.only.iter().any(|one| one == name) {
+        let named = options.only.iter().any(|one| one == name);
+        if !named && (!options.only.is_empty() || name == "person") {
             continue;
         }
         if needs_stub && shop.stub.is_none() {
