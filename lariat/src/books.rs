@@ -6,7 +6,6 @@
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
 
 mod crowd;
-mod ending;
 mod events;
 mod health;
 mod living;

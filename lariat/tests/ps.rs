@@ -7,18 +7,21 @@ mod books;
 mod finish;
 #[path = "host/place.rs"]
 mod place;
+#[path = "ps/session.rs"]
+mod session;
 
 use books::{assert_nothing_left, events, pages};
 use finish::finish;
 use place::{PATIENCE, Place};
 use serde_json::{Value, json};
+use session::Session;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use trials::until;
 
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "session",
     "within",
     "server",
@@ -34,6 +37,7 @@ const FIELDS: [&str; 17] = [
     "rss_bytes",
     "pss_bytes",
     "cpu_ms",
+    "cpu_percent",
     "tree",
     "containers",
 ];
@@ -43,7 +47,7 @@ fn a_living_session_is_listed_with_what_it_costs() {
     let place = Place::new();
     assert_eq!(listed(&place), json!([]));
     assert!(!place.path("state").exists(), "looking has made books");
-    let session = Session::start(&place, &["sh", "-c", "sleep 60 & echo up; wait"]);
+    let session = Session::start(&place, &[], &["sh", "-c", "sleep 60 & echo up; wait"]);
     let list = listed(&place);
     let [one] = &list.as_array().unwrap()[..] else { panic!("{list}") };
     let keys: BTreeSet<&str> = one.as_object().unwrap().keys().map(String::as_str).collect();
@@ -75,7 +79,7 @@ fn a_living_session_is_listed_with_what_it_costs() {
 #[test]
 fn what_a_session_says_of_itself_is_shown() {
     let place = Place::new();
-    let session = Session::start(&place, &["sh", "-c", "echo up; exec cat"]);
+    let session = Session::start(&place, &[], &["sh", "-c", "echo up; exec cat"]);
     let page = pages(&place).into_iter().find(|page| page.extension().unwrap() == "json").unwrap();
     let quiet = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let told = json!({
@@ -94,7 +98,7 @@ fn what_a_session_says_of_itself_is_shown() {
 #[test]
 fn a_crashed_session_is_finished_before_anybody_is_listed() {
     let place = Place::new();
-    let session = Session::start(&place, &["sh", "-c", "echo up; exec cat"]);
+    let session = Session::start(&place, &[], &["sh", "-c", "echo up; exec cat"]);
     let page = pages(&place).into_iter().find(|page| page.extension().unwrap() == "json").unwrap();
     let mut page: Value = serde_json::from_slice(&fs::read(page).unwrap()).unwrap();
     drop(session);
@@ -109,6 +113,158 @@ fn a_crashed_session_is_finished_before_anybody_is_listed() {
     assert_nothing_left(&place);
 }
 
+/// Answers the first request at once, any other after a second line, which need not come.
+const SLOW: &str = r#"echo up; read -r a; echo '{"jsonrpc":"2.0","id":0,"result":{}}'; read -r b; read -r c; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; exec cat"#;
+
+fn ask(session: &mut Session, id: u32, method: &str) {
+    let line = json!({"jsonrpc": "2.0", "id": id, "method": method});
+    writeln!(session.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+}
+
+#[test]
+fn who_is_asked_is_busy_and_then_idle() {
+    let place = Place::new();
+    let mut session =
+        Session::start(&place, &["--idle", "off", "--call-timeout", "60s"], &["sh", "-c", SLOW]);
+    ask(&mut session, 0, "tools/list");
+    let state = |wanted: &str| until(PATIENCE, || listed(&place)[0]["state"] == wanted);
+    assert!(state("ready"), "{}", listed(&place));
+    assert!(listed(&place)[0]["idle_s"].as_f64().is_some_and(|idle| idle < 60.0));
+    ask(&mut session, 1, "tools/call");
+    assert!(state("busy"), "{}", listed(&place));
+    assert_eq!(listed(&place)[0]["idle_s"], Value::Null);
+    let more = json!({"jsonrpc": "2.0", "method": "notifications/progress"});
+    writeln!(session.child.stdin.as_mut().unwrap(), "{more}").unwrap();
+    assert!(state("ready"), "{}", listed(&place));
+    let idle = || listed(&place)[0]["idle_s"].as_f64();
+    assert!(until(PATIENCE, || idle().is_some_and(|idle| idle > 0.2)), "{:?}", idle());
+    drop(session);
+    assert!(until(PATIENCE, || pages(&place).is_empty()), "{:?}", pages(&place));
+    assert_nothing_left(&place);
+}
+
+#[test]
+fn whom_its_host_has_started_again_is_superseded() {
+    let place = Place::new();
+    let server = ["sh", "-c", "echo up; exec cat"];
+    let first = Session::start(&place, &[], &server);
+    assert_eq!(listed(&place)[0]["state"], "ready");
+    let second = Session::start(&place, &[], &server);
+    let other = Session::start(&place, &[], &["sh", "-c", "echo up; exec cat -u"]);
+    let list = listed(&place);
+    let said = |at: usize| (list[at]["state"].clone(), list[at]["evidence"].clone());
+    assert_eq!(list[0]["wrapper"], first.child.id());
+    assert_eq!(said(0), (json!("superseded"), json!(["superseded"])), "{list}");
+    assert_eq!((said(1), said(2)), ((json!("ready"), json!([])), (json!("ready"), json!([]))));
+    drop((first, second, other));
+    assert!(until(PATIENCE, || pages(&place).is_empty()));
+}
+
+#[test]
+fn who_survived_is_listed_until_it_has_gone() {
+    let place = Place::new();
+    let session = Session::start(&place, &[], &["sh", "-c", "echo up; exec cat"]);
+    let page = pages(&place).into_iter().find(|page| page.extension().unwrap() == "json").unwrap();
+    let mut page: Value = serde_json::from_slice(&fs::read(page).unwrap()).unwrap();
+    drop(session);
+    assert!(until(PATIENCE, || pages(&place).is_empty()));
+    // As one that could not be ended would leave it: a page without a wrapper, and a receipt of an
+    // earlier life that names somebody who is there.
+    let mut left = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", left.id())).unwrap();
+    let start: u64 =
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap();
+    page["session"] = json!("0123456789abcde");
+    page["mark"] = json!(page["mark"].as_u64().unwrap() ^ 1);
+    page["leaf"] = Value::Null;
+    let receipt = json!({
+        "session": "0123456789abcde", "server": "sh", "reason": "idle", "backend": "descent",
+        "started": "2026-01-01T00:00:00.000Z", "ended": "2026-01-01T00:00:01.000Z",
+        "duration_ms": 1000, "processes": {"seen": 1, "left": 0, "asked": 0, "killed": 0},
+        "survivors": [{"kind": "process", "pid": left.id(), "start": start, "command": "cat", "why": "EPERM"}],
+    });
+    fs::write(place.path("state/sessions/0123456789abcde.receipt"), receipt.to_string()).unwrap();
+    fs::write(place.path("state/sessions/0123456789abcde.json"), page.to_string()).unwrap();
+    let one = listed(&place)[0].take();
+    assert_eq!((&one["state"], &one["processes"]), (&json!("survivors"), &json!(1)), "{one}");
+    assert_eq!(
+        (&one["tree"][0]["pid"], &one["tree"][0]["command"]),
+        (&json!(left.id()), &json!("cat"))
+    );
+    drop(left.stdin.take());
+    left.wait().unwrap();
+    assert_eq!(listed(&place), json!([]));
+    assert_nothing_left(&place);
+}
+
+#[test]
+fn a_tree_has_hosts_servers_and_processes() {
+    let place = Place::new();
+    let server = ["sh", "-c", "sh -c 'sleep 60 & echo up; wait' hidden-argument & wait"];
+    let session = Session::start(&place, &["--name", "family"], &server);
+    let tree = |options: &[&str]| {
+        let output = finish(place.lariat("tree").args(options).env("LC_ALL", "C.UTF-8"));
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (_, text) = tree(&[]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(lines[0].contains(&format!("({})", std::process::id())), "{text}");
+    assert!(lines[1].starts_with("└─ family  ") && lines[1].contains("ready"), "{text}");
+    for (line, (before, name)) in
+        [("   └─ ", " sh "), ("      └─ ", " sh "), ("         └─ ", " sleep ")].iter().enumerate()
+    {
+        assert!(lines[line + 2].starts_with(before) && lines[line + 2].contains(name), "{text}");
+    }
+    assert!(!text.contains("hidden-argument"), "{text}");
+    assert_eq!(tree(&["family"]), (true, tree(&["family"]).1));
+    let (found, nobody) = tree(&["nobody"]);
+    assert!(!found && nobody.is_empty(), "{nobody}");
+    let list: Value = serde_json::from_str(&tree(&["family", "--json"]).1).unwrap();
+    assert_eq!(list[0]["tree"].as_array().unwrap().len(), 3, "{list}");
+    drop(session);
+    assert!(until(PATIENCE, || pages(&place).is_empty()));
+    assert_eq!(tree(&[]).1, "no sessions\n");
+}
+
+#[test]
+fn who_watches_sees_them_come_and_go() {
+    let place = Place::new();
+    let mut watch = place.lariat("ps");
+    watch.args(["--json", "--watch", "100ms"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut watch = watch.spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut look = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert_eq!(look(), json!([]));
+    let session = Session::start(&place, &[], &["sh", "-c", "echo up; exec cat"]);
+    let seen = |list: &Value| list[0]["cpu_percent"].is_number();
+    assert!(until(PATIENCE, || seen(&look())), "nobody came");
+    drop(session);
+    assert!(until(PATIENCE, || look() == json!([])), "nobody left");
+    // Whoever does not read any more has seen enough.
+    drop(lines);
+    let left = until(PATIENCE, || watch.try_wait().unwrap().is_some());
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert!(left);
+}
+
+#[test]
+fn memory_that_is_shared_is_divided_if_asked() {
+    let place = Place::new();
+    let session = Session::start(&place, &[], &["sh", "-c", "echo up; exec cat"]);
+    assert_eq!(listed(&place)[0]["pss_bytes"], Value::Null);
+    let list: Value = serde_json::from_str(&text(&place, &["--json", "--pss"])).unwrap();
+    let [pss, rss] = ["pss_bytes", "rss_bytes"].map(|field| list[0][field].as_u64().unwrap());
+    assert!(pss > 0 && pss < rss, "{pss} of {rss}");
+    assert!(
+        text(&place, &["--pss"]).starts_with("SESSION")
+            && text(&place, &["--pss"]).contains(" PSS ")
+    );
+    drop(session);
+    assert!(until(PATIENCE, || pages(&place).is_empty()));
+}
+
 #[track_caller]
 fn text(place: &Place, options: &[&str]) -> String {
     let output = finish(place.lariat("ps").args(options));
@@ -119,35 +275,4 @@ fn text(place: &Place, options: &[&str]) -> String {
 #[track_caller]
 fn listed(place: &Place) -> Value {
     serde_json::from_str(&text(place, &["--json"])).unwrap()
-}
-
-/// A wrapped server that has said its first line. It ends when this is dropped.
-struct Session {
-    child: Child,
-    /// Kept: a host that does not read any more has ended the session.
-    _stdout: BufReader<ChildStdout>,
-}
-
-impl Session {
-    fn start(place: &Place, server: &[&str]) -> Session {
-        let mut run: Command = place.lariat("run");
-        run.args(["--grace", "100ms", "--"]).args(server);
-        let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        stdout.read_line(&mut line).unwrap();
-        let session = Session { child, _stdout: stdout };
-        assert_eq!(line, "up\n");
-        session
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        if !until(PATIENCE, || self.child.try_wait().unwrap().is_some()) {
-            self.child.kill().unwrap();
-        }
-        self.child.wait().unwrap();
-    }
 }

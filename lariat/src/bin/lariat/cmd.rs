@@ -17,6 +17,8 @@ mod ps;
 mod reap;
 mod run;
 mod session;
+mod top;
+mod tree;
 mod trial;
 mod uninstall;
 
@@ -47,6 +49,8 @@ enum Verb {
     Uninstall(uninstall::Args),
     Hosts(hosts::Args),
     Ps(ps::Args),
+    Tree(tree::Args),
+    Top(top::Args),
     Logs(logs::Args),
     Events(events::Args),
     Doctor(doctor::Args),
@@ -87,11 +91,15 @@ pub(crate) fn main() -> ExitCode {
     };
     match &cli.verb {
         // They do it themselves.
-        Verb::Run(_) | Verb::Probe(_) | Verb::Reap(_) => {}
+        Verb::Run(_)
+        | Verb::Probe(_)
+        | Verb::Reap(_)
+        | Verb::Ps(_)
+        | Verb::Tree(_)
+        | Verb::Top(_) => {}
         Verb::Demo(_) | Verb::Hosts(_) | Verb::Trial(_) => finish_crashed(None),
         Verb::Install(args) => finish_crashed(args.state_dir()),
         Verb::Uninstall(args) => finish_crashed(args.state_dir()),
-        Verb::Ps(args) => finish_crashed(args.state_dir()),
         Verb::Logs(args) => finish_crashed(args.state_dir()),
         Verb::Events(args) => finish_crashed(args.state_dir()),
         Verb::Doctor(args) => finish_crashed(args.state_dir()),
@@ -110,6 +118,8 @@ pub(crate) fn main() -> ExitCode {
         Verb::Uninstall(args) => uninstall::run(&args),
         Verb::Hosts(args) => hosts::run(&args),
         Verb::Ps(args) => ps::run(&args),
+        Verb::Tree(args) => tree::run(&args),
+        Verb::Top(args) => top::run(&args),
         Verb::Logs(args) => logs::run(&args),
         Verb::Events(args) => events::run(&args),
         Verb::Doctor(args) => doctor::run(&args),

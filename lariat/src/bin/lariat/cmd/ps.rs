@@ -1,143 +1,129 @@
 //! `lariat ps`: who lives.
 
+mod daemon;
+mod table;
+
 use super::run::no_home;
-use crate::{env, show};
-use lariat::books::Books;
+use crate::{duration, env, show};
+use lariat::books::{Books, Onlooker};
+use lariat::contain;
 use lariat::snapshot::Living;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+pub(super) use daemon::ask_daemon;
+pub(super) use table::{cpu, host, share, time};
+
+/// How long engines may take to say which containers there are, all together.
+pub(super) const ENGINES: Duration = Duration::from_secs(2);
 
 /// Lists every living session: server, host, state, what it costs.
 ///
-/// The books say which sessions there are; no daemon is needed. Processes and memory are the
+/// The books say which sessions there are; no daemon is needed. Processes, memory and CPU time are the
 /// server's own. A session that nobody has used for long can be `asleep`: its processes are gone, and
-/// the next message of its host starts them again.
+/// the next message of its host starts them again. `superseded`: the same host has started the same
+/// server again since. `survivors`: it has ended, and somebody is left whom nobody here may end.
+///
+/// `busy` and the idle time are known where somebody looks at the messages: `lariat run --idle`,
+/// `--call-timeout` and their kin, and the daemon. A server that has its host's own streams is `ready`. Engines are
+/// asked for containers only if a session has started some, for two seconds at most.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   lariat ps
+  lariat ps --watch
+  lariat ps --pss
   lariat ps --json | jq '.[] | select(.evidence | index(\"superseded\"))'")]
 pub(crate) struct Args {
-    /// Print them as JSON
+    /// Print them as JSON: every field, and with --watch one list a line
     #[arg(long)]
     json: bool,
+    /// Look again every so often, until interrupted [default: 2s]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", value_parser = duration::some)]
+    watch: Option<Duration>,
+    /// Divide memory by the number of those who share it; takes the kernel longer
+    #[arg(long)]
+    pss: bool,
     /// Where the books are [default: ~/.local/state/lariat]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
-impl Args {
-    /// Where it was told that the books are.
-    pub(crate) fn state_dir(&self) -> Option<&PathBuf> {
-        self.state_dir.as_ref()
-    }
+/// The books at this place, if there are any. Looking is no reason to make them.
+pub(super) fn books(given: Option<&PathBuf>) -> Result<Option<Books>, ExitCode> {
+    let dir = env::state_dir(given.cloned()).ok_or_else(no_home)?;
+    dir.exists().then(|| Books::open(&dir)).transpose().map_err(|error| {
+        let what = format!("cannot read the state directory {}", dir.display());
+        show::failure(&show::plain(&what), Some(&error), "name another with --state-dir DIR");
+        ExitCode::FAILURE
+    })
 }
 
 /// Looks and prints.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let Some(dir) = env::state_dir(args.state_dir.clone()) else { return no_home() };
-    // Where nothing was ever run there are no books, and looking is no reason to make them.
-    let living = match dir.exists().then(|| Books::open(&dir)) {
-        None => Vec::new(),
-        Some(Ok(books)) => books.living(),
-        Some(Err(error)) => {
-            let what = format!("cannot read the state directory {}", dir.display());
-            show::failure(&show::plain(&what), Some(&error), "name another with --state-dir DIR");
-            return ExitCode::FAILURE;
+    let (mut onlooker, mut first) = (None, true);
+    loop {
+        let due = args.watch.map(|every| Instant::now() + every);
+        // Who watches may be there before the first session is.
+        if onlooker.is_none() {
+            onlooker = match books(args.state_dir.as_ref()) {
+                Ok(books) => books.map(|books| open(&books, args)),
+                Err(code) => return code,
+            };
         }
-    };
-    let text = if args.json { json(&living) } else { table(&living) };
-    ExitCode::from(u8::from(!show::out(&text)))
+        let mut living = onlooker.as_mut().map(|one| look(one, first)).unwrap_or_default();
+        first = false;
+        ask_daemon(args.state_dir.as_ref(), &mut living);
+        let written = show::out(&text(living, args));
+        match due.filter(|_| written) {
+            Some(due) => contain::wait(&mut [], Some(due)),
+            None => return ExitCode::from(u8::from(!written)),
+        };
+    }
 }
 
-fn json(living: &[Living]) -> String {
+fn open(books: &Books, args: &Args) -> Onlooker {
+    let onlooker = Onlooker::new(books);
+    if args.pss { onlooker.with_shares() } else { onlooker }
+}
+
+/// Whatever crashed is finished first; by who looks again and again, once.
+fn look(onlooker: &mut Onlooker, first: bool) -> Vec<Living> {
+    let mut living = if first { onlooker.sweep_and_look() } else { onlooker.look() };
+    onlooker.ask_engines(&mut living, ENGINES);
+    living
+}
+
+fn text(mut living: Vec<Living>, args: &Args) -> String {
+    let terminal = std::io::stdout().is_terminal();
+    match (args.json, args.watch) {
+        (true, None) => json(&living),
+        (true, Some(_)) => serde_json::to_string(&living).unwrap_or_default() + "\n",
+        (false, watch) => {
+            living.sort_by_cached_key(order);
+            let table = table::table(&living, &table::Shape { pss: args.pss, totals: terminal });
+            match watch {
+                // From the top of the screen, over what was there before.
+                Some(_) if terminal && env::terminal_can_draw() => {
+                    format!("\x1b[H\x1b[2J{table}")
+                }
+                Some(_) => table + "\n",
+                None => table,
+            }
+        }
+    }
+}
+
+/// Those of one host together, oldest first.
+fn order(one: &Living) -> (Option<(String, i32)>, u64) {
+    let host = one.host.as_ref().map(|host| (host.name.clone().unwrap_or_default(), host.pid));
+    (host, u64::MAX - (one.age_s * 1000.0) as u64)
+}
+
+/// As scripts read it.
+pub(super) fn json(living: &[Living]) -> String {
     let mut text = serde_json::to_string_pretty(living).unwrap_or_default();
     text.push('\n');
     text
-}
-
-const HEADER: [&str; 9] =
-    ["SESSION", "SERVER", "HOST", "STATE", "IDLE", "AGE", "PROC", "MEMORY", "EVIDENCE"];
-
-fn table(living: &[Living]) -> String {
-    if living.is_empty() {
-        return "no sessions\n".into();
-    }
-    let rows: Vec<[String; 9]> = living.iter().map(row).collect();
-    let widths: [usize; 9] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0).max(HEADER[column].len())
-    });
-    let mut text = String::new();
-    for row in [HEADER.map(String::from)].iter().chain(&rows) {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        text += &format!("{}\n", line.trim_end());
-    }
-    text
-}
-
-fn row(one: &Living) -> [String; 9] {
-    let host = one.host.as_ref().map(|host| {
-        let name = host.name.as_deref().unwrap_or("gone");
-        show::plain(&format!("{} {name}", host.pid))
-    });
-    let evidence: Vec<&str> = one.evidence.iter().map(|evidence| evidence.word()).collect();
-    let none = || "-".to_string();
-    [
-        one.session.to_string(),
-        one.server.to_string(),
-        host.unwrap_or_else(none),
-        one.state.word().into(),
-        one.idle_s.map_or_else(none, time),
-        time(one.age_s),
-        one.processes.to_string(),
-        show::bytes(one.rss_bytes),
-        if evidence.is_empty() { none() } else { evidence.join(",") },
-    ]
-}
-
-/// A time as people read it, in its two largest units.
-pub(super) fn time(seconds: f64) -> String {
-    match seconds as u64 {
-        s @ 0..60 => format!("{s}s"),
-        s @ 60..3600 => format!("{}m{:02}s", s / 60, s % 60),
-        s @ 3600..86_400 => format!("{}h{:02}m", s / 3600, s / 60 % 60),
-        s => format!("{}d{:02}h", s / 86_400, s / 3600 % 24),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn times_are_short() {
-        let times = [0.9, 59.0, 61.0, 3599.0, 3660.0, 90_000.0].map(time);
-        assert_eq!(times, ["0s", "59s", "1m01s", "59m59s", "1h01m", "1d01h"]);
-    }
-
-    #[test]
-    fn columns_are_aligned_and_names_cannot_move_the_cursor() {
-        let one = |server: &str, host: &str| -> Living {
-            serde_json::from_value(json!({
-                "session": "0123456789abcde", "within": null, "server": server,
-                "host": {"pid": 7, "name": host}, "wrapper": 8, "state": "asleep", "idle_s": 300.5,
-                "evidence": ["superseded", "asked"], "backend": "descent",
-                "started": "2026-11-15T20:23:00.125Z", "age_s": 4000.0, "processes": 0,
-                "rss_bytes": 0,
-            }))
-            .unwrap()
-        };
-        let text = table(&[one("a", "codex"), one("a-longer-name", "ev\u{1b}il")]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3);
-        assert!(!text.contains('\u{1b}'));
-        for word in ["asleep", "5m00s", "1h06m", "superseded,asked"] {
-            assert_eq!(lines[1].find(word), lines[2].find(word), "{text}");
-            assert!(lines[1].contains(word), "{text}");
-        }
-        assert_eq!(lines[0].find("STATE"), lines[1].find("asleep"));
-        assert_eq!(table(&[]), "no sessions\n");
-    }
 }

@@ -1,0 +1,248 @@
+//! `lariat top`: who lives, as it changes, on a terminal.
+
+mod canvas;
+mod history;
+mod sort;
+mod terminal;
+mod view;
+
+use super::ps::books;
+use super::tree::since_boot;
+use crate::summon::{place, speak};
+use crate::{duration, env, show};
+use canvas::{Canvas, Tone};
+use lariat::books::{Books, Onlooker};
+use lariat::id::SessionId;
+use lariat::receipt::Receipt;
+use lariat::snapshot::{Living, State};
+use std::fs::File;
+use std::io::{IsTerminal, Read, Seek, SeekFrom};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use terminal::{Event, Terminal};
+use view::{View, Wish, of};
+
+/// How much of the end of the event log is read for a receipt.
+const TAIL: u64 = 256 << 10;
+
+/// Shows every living session as it changes: state, memory, CPU, processes.
+///
+/// The list can be sorted by any column; below it are the chosen server's processes and its memory
+/// over time. `e` ends the chosen server after a question, as its wrapper would end it: the whole tree,
+/// with a receipt. `?` shows the keys. No daemon is needed.
+///
+/// Anywhere but on a terminal, `lariat ps --watch` does the same in lines.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  lariat top
+  lariat top --sort cpu --every 5s")]
+pub(crate) struct Args {
+    /// The column to sort by at first
+    #[arg(long, value_name = "COLUMN", value_enum, default_value = "memory")]
+    sort: sort::Sort,
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::some)]
+    every: Duration,
+    /// Where the books are [default: ~/.local/state/lariat]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+/// Looks and draws until told to leave.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !is_terminal || !env::terminal_can_draw() {
+        let what = "top draws on a terminal, and this is none";
+        show::failure(what, None, "`lariat ps --watch` prints the same, --json for programs");
+        return ExitCode::FAILURE;
+    }
+    if let Err(code) = books(args.state_dir.as_ref()) {
+        return code;
+    }
+    match Terminal::enter() {
+        Ok(terminal) => Top::new(args).run(terminal),
+        Err(error) => {
+            show::failure("cannot draw on this terminal", Some(&error), "try `lariat ps --watch`");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is known while it runs.
+struct Top<'a> {
+    args: &'a Args,
+    books: Option<Books>,
+    onlooker: Option<Onlooker>,
+    view: View,
+    /// Who was asked to leave.
+    leaving: Vec<(SessionId, String)>,
+    /// What the daemon says of those whom it was asked to end.
+    answers: Vec<Receiver<Result<(), String>>>,
+}
+
+impl<'a> Top<'a> {
+    fn new(args: &'a Args) -> Top<'a> {
+        let view = View::new(args.sort, env::speaks_utf8());
+        let (leaving, answers) = (Vec::new(), Vec::new());
+        Top { args, books: None, onlooker: None, view, leaving, answers }
+    }
+
+    fn run(mut self, mut terminal: Terminal) -> ExitCode {
+        let mut canvas = Canvas::new(Terminal::size(), env::wants_colour());
+        let mut due = Instant::now();
+        loop {
+            if Instant::now() >= due {
+                self.look();
+                due = Instant::now() + self.args.every;
+            }
+            self.view.draw(&mut canvas, since_boot());
+            if !canvas.show() {
+                return ExitCode::FAILURE;
+            }
+            let wish = match terminal.next(due) {
+                Event::Key(key) => self.view.key(key),
+                Event::Resized => {
+                    canvas = Canvas::new(Terminal::size(), env::wants_colour());
+                    Wish::Nothing
+                }
+                Event::Stop => Wish::Leave,
+                Event::Due => Wish::Nothing,
+            };
+            match wish {
+                Wish::Nothing => {}
+                Wish::Leave => return ExitCode::SUCCESS,
+                Wish::Redraw => canvas.forget(),
+                Wish::Suspend => {
+                    if terminal.suspend().is_err() {
+                        return ExitCode::FAILURE;
+                    }
+                    canvas = Canvas::new(Terminal::size(), env::wants_colour());
+                }
+                Wish::Doubt(session) => self.doubt(session),
+                Wish::End(session) => self.end(&session),
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        if self.onlooker.is_none() {
+            // There may be none yet: books are made by the first session.
+            self.books = books(self.args.state_dir.as_ref()).ok().flatten();
+            self.onlooker = self.books.as_ref().map(|books| Onlooker::new(books).patient());
+            if let Some(onlooker) = &mut self.onlooker {
+                // Whatever crashed is finished first.
+                let _looked = onlooker.sweep_and_look();
+            }
+        }
+        let living = self.onlooker.as_mut().map(Onlooker::look).unwrap_or_default();
+        self.view.update(living);
+        let gone = |view: &View, session: &SessionId| view.find(session).is_none();
+        let (left, leaving) =
+            self.leaving.drain(..).partition(|(session, _)| gone(&self.view, session));
+        self.leaving = leaving;
+        let left: Vec<(SessionId, String)> = left;
+        for (session, server) in left {
+            let receipt = self.books.as_ref().and_then(|books| receipt(books, &session));
+            let (tone, text) = match receipt {
+                Some(receipt) => told(&receipt),
+                None => (Tone::Good, format!("{server} has ended")),
+            };
+            self.view.say(tone, &text);
+        }
+        for answer in self.answers.iter().filter_map(|answer| answer.try_recv().ok()) {
+            if let Err(why) = answer {
+                self.view.say(Tone::Bad, &why);
+            }
+        }
+    }
+
+    /// Asks whether somebody is to end, and says what that means.
+    fn doubt(&mut self, session: SessionId) {
+        let Some(one) = self.view.find(&session) else { return };
+        if let Some(why) = cannot_end(one) {
+            return self.view.say(Tone::Warn, why);
+        }
+        let mut question =
+            format!("end {} ({})?", one.server, of(one.processes, "process", "processes"));
+        if let Some(within) = one.within.as_ref().filter(|id| self.is_of_daemon(id)) {
+            question = format!("end session {within} of {}, all its servers?", one.server);
+        }
+        self.view.ask(session, &question);
+    }
+
+    fn daemon(&self) -> Option<UnixStream> {
+        let dir = env::state_dir(self.args.state_dir.clone())?;
+        UnixStream::connect(place(&dir)).ok()
+    }
+
+    fn is_of_daemon(&self, session: &SessionId) -> bool {
+        let id = session.to_string();
+        self.daemon().is_some_and(|d| speak(d, async |mut c| c.look(&id).await).is_ok())
+    }
+
+    /// Ends a session: one of the daemon's through the daemon, which would start the server again;
+    /// any other as a person would, by a signal to the process that holds it.
+    fn end(&mut self, session: &SessionId) {
+        let Some(one) = self.view.find(session) else {
+            return self.view.say(Tone::Dim, "it has ended already");
+        };
+        let (server, within) = (one.server.to_string(), one.within.clone());
+        let owned = within.filter(|id| self.is_of_daemon(id));
+        if let Some((id, daemon)) = owned.and_then(|id| Some((id.to_string(), self.daemon()?))) {
+            let (says, heard) = channel();
+            std::thread::spawn(move || {
+                let closed = speak(daemon, async |mut client| client.close(&id).await);
+                // If nobody listens any more, nobody wants to know.
+                let _left = says.send(closed.map(drop).map_err(|error| error.to_string()));
+            });
+            self.answers.push(heard);
+        } else {
+            match self.books.as_ref().map(|books| books.ask_to_end(session)) {
+                Some(Ok(true)) => {}
+                Some(Err(error)) => {
+                    let text = format!("cannot end {server}: {error}");
+                    return self.view.say(Tone::Bad, &text);
+                }
+                Some(Ok(false)) | None => {
+                    return self.view.say(Tone::Dim, "it has ended already");
+                }
+            }
+        }
+        self.view.say(Tone::Warn, &format!("{server} is asked to leave …"));
+        self.leaving.push((session.clone(), server));
+    }
+}
+
+/// Why somebody cannot be asked to leave.
+fn cannot_end(one: &Living) -> Option<&'static str> {
+    match one.state {
+        State::Ending => Some("it is ending already"),
+        State::Survivors => Some("it has ended; `lariat reap` looks after who is left"),
+        _ => None,
+    }
+}
+
+/// What a receipt says, in one line.
+fn told(receipt: &Receipt) -> (Tone, String) {
+    let processes = of(receipt.processes.seen as usize, "process", "processes");
+    let text = format!("{} ended: {}, {processes}", receipt.server, receipt.reason);
+    match receipt.survivors.len() {
+        0 => (Tone::Good, format!("{text}, nobody survived")),
+        survivors => (Tone::Bad, format!("{text}, {}", of(survivors, "survivor", "survivors"))),
+    }
+}
+
+/// The last receipt of a session in the event log.
+fn receipt(books: &Books, session: &SessionId) -> Option<Receipt> {
+    let mut file = File::open(books.events()).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
+    let mut text = Vec::new();
+    file.take(TAIL).read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let mut receipts = text.lines().rev().filter_map(|line| serde_json::from_str(line).ok());
+    receipts.find(|receipt: &Receipt| receipt.session == *session)
+}
