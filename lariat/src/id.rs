@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A session: one server under one wrapper; or several under one manager, which has a name of its own
 /// beside those of its servers.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, PartialOrd, Ord)]
 #[serde(transparent)]
 pub struct SessionId(String);
 

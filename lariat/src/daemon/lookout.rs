@@ -6,8 +6,11 @@ use super::api;
 use super::ledger::Ledger;
 use super::picture::{Painter, Picture, Point};
 use super::registry::Registry;
-use crate::books::Books;
+use crate::books::{Books, Onlooker};
+use crate::id::SessionId;
 use crate::moment;
+use crate::snapshot::{Container, Living};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -19,13 +22,18 @@ const NEAR: Duration = Duration::from_millis(500);
 /// How often while nobody does: the chart of the last hour has a point for each.
 const FAR: Duration = Duration::from_secs(10);
 
+/// How often engines are asked for containers, and how long they may take: an end is to be seen within
+/// a second, also while an engine hangs.
+const ENGINES: Duration = Duration::from_secs(5);
+const ENGINE: Duration = Duration::from_millis(300);
+
 /// Looking takes at most this part of one CPU, however much there is to look at.
 const SHARE: u32 = 5;
 
 /// Who looks.
 #[derive(Debug)]
 pub(super) struct Lookout {
-    books: Books,
+    eyes: Arc<Mutex<Eyes>>,
     registry: Arc<Registry>,
     memory: Arc<Mutex<Memory>>,
     picture: watch::Sender<Arc<Picture>>,
@@ -41,17 +49,45 @@ struct Memory {
     painter: Painter,
 }
 
-fn locked(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
+/// What is seen, and what was seen of the engines.
+#[derive(Debug)]
+struct Eyes {
+    onlooker: Onlooker,
+    asked: Option<Instant>,
+    containers: BTreeMap<SessionId, Vec<Container>>,
+}
+
+impl Eyes {
+    /// Blocks, as long as an engine may take.
+    fn look(&mut self) -> Vec<Living> {
+        let mut living = self.onlooker.look();
+        if self.asked.is_none_or(|asked| asked.elapsed() >= ENGINES) {
+            self.onlooker.ask_engines(&mut living, ENGINE);
+            let of = living.iter().filter(|one| !one.containers.is_empty());
+            self.containers = of.map(|one| (one.session.clone(), one.containers.clone())).collect();
+            self.asked = Some(Instant::now());
+        } else {
+            for one in &mut living {
+                one.containers = self.containers.get(&one.session).cloned().unwrap_or_default();
+            }
+        }
+        living
+    }
+}
+
+fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is half read after a panic is read again.
-    memory.lock().unwrap_or_else(PoisonError::into_inner)
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lookout {
     pub(super) fn new(books: Books, registry: Arc<Registry>) -> Lookout {
         let ledger = Ledger::new(books.events());
         let memory = Memory { ledger, painter: Painter::default() };
+        let onlooker = Onlooker::new(&books);
+        let eyes = Eyes { onlooker, asked: None, containers: BTreeMap::new() };
         Lookout {
-            books,
+            eyes: Arc::new(Mutex::new(eyes)),
             registry,
             memory: Arc::new(Mutex::new(memory)),
             picture: watch::Sender::default(),
@@ -90,9 +126,9 @@ impl Lookout {
         }
         let begun = Instant::now();
         let own: Vec<api::Session> = self.registry.all().iter().map(|entry| entry.view()).collect();
-        let (books, memory) = (self.books.clone(), self.memory.clone());
+        let (eyes, memory) = (self.eyes.clone(), self.memory.clone());
         let painting = tokio::task::spawn_blocking(move || {
-            let living = books.living();
+            let living = locked(&eyes).look();
             let mut memory = locked(&memory);
             let Memory { ledger, painter } = &mut *memory;
             ledger.read_on();

@@ -48,6 +48,8 @@ mod tests {
     use super::super::command;
     use clap::Command;
     use clap::error::ErrorKind;
+    use std::fs;
+    use std::path::Path;
 
     #[test]
     fn every_verb_is_on_the_first_page_once() {
@@ -84,6 +86,27 @@ mod tests {
                      lariat ps 2>/dev/null | jq .\n  \
                      lariat session open --owner-pid $$ --server a -- b   # mine";
         assert_eq!(complaints(&good.after_help(format!("Examples:\n  {shell}"))), [""; 0]);
+    }
+
+    #[test]
+    fn commands_in_the_guide_are_understood() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let (mut complaints, mut seen) = (Vec::new(), 0);
+        let mut waiting = vec![root.join("README.md"), root.join("docs/guide")];
+        while let Some(path) = waiting.pop() {
+            if path.is_dir() {
+                waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let typed = text.lines().filter_map(|line| line.strip_prefix("$ "));
+            for words in typed.flat_map(commands) {
+                seen += 1;
+                complaints.extend(refused(&words).map(|why| format!("{}: {why}", path.display())));
+            }
+        }
+        assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+        assert!(seen > 40, "saw only {seen} commands");
     }
 
     /// What `judge` says of every verb that does something, and how many there are.

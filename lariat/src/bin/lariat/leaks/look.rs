@@ -48,14 +48,8 @@ pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
 pub(crate) fn weigh(findings: &mut [Finding]) {
     let until = Instant::now() + WEIGHING;
     for finding in findings.iter_mut().take_while(|_| Instant::now() < until) {
-        finding.pss_bytes = finding.tree.iter().map(|pid| proportional(*pid)).sum();
+        finding.pss_bytes = finding.tree.iter().map(|pid| process::proportional(*pid)).sum();
     }
-}
-
-fn proportional(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    Some(line.trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
 }
 
 /// Clock ticks since boot. Taken after the look, so that nobody is from the future.
