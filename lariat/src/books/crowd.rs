@@ -6,6 +6,7 @@
 use contain::Member;
 use contain::process::{self, Seen};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -29,9 +30,35 @@ pub(super) struct Person {
     rate: Option<f64>,
     /// What it runs, if anybody has asked.
     program: Option<Option<PathBuf>>,
+    /// When it was last seen to be there.
+    turn: i32,
 }
 
 impl Person {
+    fn new(seen: Seen, turn: i32) -> Person {
+        Person { seen, at: Instant::now(), rate: None, program: None, turn }
+    }
+
+    /// True if it was quiet, and is not to be looked at before its turn comes.
+    fn may_wait(&self, turn: i32, every: i32) -> bool {
+        let its_turn = self.seen.pid.wrapping_add(turn).rem_euclid(every.max(1)) == 0;
+        !its_turn && self.rate == Some(0.0)
+    }
+
+    /// It was looked at again. True if it is somebody else by now, or has another parent.
+    fn is_now(&mut self, seen: Seen, turn: i32) -> bool {
+        if self.seen.stat.start != seen.stat.start {
+            *self = Person::new(seen, turn);
+            return true;
+        }
+        let now = Instant::now();
+        let ticks = seen.stat.cpu_ticks.saturating_sub(self.seen.stat.cpu_ticks);
+        self.rate = Some(ticks as f64 / now.duration_since(self.at).as_secs_f64().max(0.001));
+        let moved = self.seen.stat.ppid != seen.stat.ppid;
+        (self.seen, self.at, self.turn) = (seen, now, turn);
+        moved
+    }
+
     pub(super) fn member(&self) -> Member {
         Member { pid: self.seen.pid, start: self.seen.stat.start }
     }
@@ -48,18 +75,36 @@ impl Crowd {
         Crowd { every: every.max(1), ..Crowd::default() }
     }
 
-    /// Looks around.
+    /// Looks around. Where nobody came, went or changed hands, only those are touched who are looked at.
     pub(super) fn look(&mut self) {
         self.turn = self.turn.wrapping_add(1);
-        let mut before = std::mem::take(&mut self.people);
+        let (turn, every) = (self.turn, self.every);
+        let mut moved = false;
         for pid in process::pids() {
-            let known = before.remove(&pid);
-            let person = match known {
-                Some(person) if self.may_skip(&person) => Some(person),
-                known => look_at(pid, known),
-            };
-            self.people.extend(person.map(|person| (pid, person)));
+            match self.people.entry(pid) {
+                Entry::Occupied(mut known) if known.get().may_wait(turn, every) => {
+                    known.get_mut().turn = turn;
+                }
+                Entry::Occupied(mut known) => {
+                    moved |=
+                        process::look(pid).is_some_and(|seen| known.get_mut().is_now(seen, turn));
+                }
+                Entry::Vacant(place) => {
+                    let person =
+                        process::look(pid).map(|seen| place.insert(Person::new(seen, turn)));
+                    moved |= person.is_some();
+                }
+            }
         }
+        let before = self.people.len();
+        self.people.retain(|_, person| person.turn == turn);
+        if moved || self.people.len() != before {
+            self.sort_out();
+        }
+    }
+
+    /// Finds out who is whose child.
+    fn sort_out(&mut self) {
         // Whoever lost its parent has another one by now.
         let there = |person: &Person| {
             let parent = person.seen.stat.ppid;
@@ -68,19 +113,16 @@ impl Crowd {
         let orphans: Vec<i32> =
             self.people.iter().filter(|(_, p)| !there(p)).map(|(pid, _)| *pid).collect();
         for pid in orphans {
-            let known = self.people.remove(&pid);
-            self.people.extend(look_at(pid, known).map(|person| (pid, person)));
+            match (process::look(pid), self.people.get_mut(&pid)) {
+                (Some(seen), Some(person)) => _ = person.is_now(seen, self.turn),
+                _ => drop(self.people.remove(&pid)),
+            }
         }
         self.children.values_mut().for_each(Vec::clear);
         for person in self.people.values() {
             self.children.entry(person.seen.stat.ppid).or_default().push(person.seen.pid);
         }
         self.children.retain(|_, children| !children.is_empty());
-    }
-
-    fn may_skip(&self, person: &Person) -> bool {
-        let its_turn = (person.seen.pid.wrapping_add(self.turn)).rem_euclid(self.every.max(1)) == 0;
-        !its_turn && person.rate == Some(0.0)
     }
 
     /// The one of this identity, if it is there and not merely a zombie.
@@ -136,18 +178,6 @@ impl Crowd {
     }
 }
 
-/// Looks at one, who may have been seen before.
-fn look_at(pid: i32, known: Option<Person>) -> Option<Person> {
-    let seen = process::look(pid)?;
-    let at = Instant::now();
-    let same = known.filter(|person| person.seen.stat.start == seen.stat.start);
-    let rate = same.as_ref().map(|before| {
-        let ticks = seen.stat.cpu_ticks.saturating_sub(before.seen.stat.cpu_ticks);
-        ticks as f64 / at.duration_since(before.at).as_secs_f64().max(0.001)
-    });
-    Some(Person { seen, at, rate, program: same.and_then(|before| before.program) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,24 +225,14 @@ mod tests {
 
     #[test]
     fn the_quiet_wait_for_their_turn_and_the_busy_do_not() {
-        let mut crowd = Crowd::patient(5);
         let person = |rate| Person {
-            seen: process::look(std::process::id() as i32).unwrap(),
-            at: Instant::now(),
             rate,
-            program: None,
+            ..Person::new(process::look(std::process::id() as i32).unwrap(), 0)
         };
-        let skipped = |crowd: &mut Crowd, rate: Option<f64>| {
-            (0..5)
-                .filter(|turn| {
-                    crowd.turn = *turn;
-                    crowd.may_skip(&person(rate))
-                })
-                .count()
-        };
-        assert_eq!(skipped(&mut crowd, Some(0.0)), 4);
-        assert_eq!(skipped(&mut crowd, Some(3.0)), 0);
-        assert_eq!(skipped(&mut crowd, None), 0);
-        assert_eq!(skipped(&mut Crowd::patient(1), Some(0.0)), 0);
+        let waits = |rate, every| (0..5).filter(|turn| person(rate).may_wait(*turn, every)).count();
+        assert_eq!(waits(Some(0.0), 5), 4);
+        assert_eq!(waits(Some(3.0), 5), 0);
+        assert_eq!(waits(None, 5), 0);
+        assert_eq!(waits(Some(0.0), 1), 0);
     }
 }
