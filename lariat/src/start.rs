@@ -199,7 +199,8 @@ impl Ground {
         let generation = match starter {
             Some((host, program, args)) => {
                 let session = SessionId::of(mark);
-                let counted = books.count_start(host, program, args, &session, plan.max_starts);
+                let (server, command) = (&plan.server, (program, args));
+                let counted = books.count_start(host, server, command, &session, plan.max_starts);
                 counted.map_err(Failure::Storm)?
             }
             None => Generation::UNCOUNTED,

@@ -71,7 +71,7 @@ fn every_host_there_and_back() {
         // Others read the dialects of JSON no better than we do.
         let Some(before) = meaning(&place, file, text) else { continue };
         let after = meaning(&place, file, &installed[file]).expect("still readable");
-        seen += same_but_wrapped(&before, &after);
+        seen += same_but_wrapped("", &before, &after);
         strict += 1;
     }
     assert!(strict >= 14 && seen >= 20, "{strict} files, {seen} servers");
@@ -100,7 +100,7 @@ fn two_hundred_servers_there_and_back() {
     let before: Value = serde_json::from_str(&text).unwrap();
     report_of(&place, &["install", "--yes"]);
     let after = fs::read_to_string(place.path("home/.cursor/mcp.json")).unwrap();
-    assert_eq!(same_but_wrapped(&before, &serde_json::from_str(&after).unwrap()), 200);
+    assert_eq!(same_but_wrapped("", &before, &serde_json::from_str(&after).unwrap()), 200);
     report_of(&place, &["uninstall", "--yes"]);
     assert_eq!(fs::read_to_string(place.path("home/.cursor/mcp.json")).unwrap(), text);
 }
@@ -364,12 +364,15 @@ fn meaning(place: &Place, name: &str, said: &str) -> Option<Value> {
     Some(serde_json::from_slice(&python.stdout).unwrap())
 }
 
-/// Both mean the same, but for servers that are wrapped in the second. How many are.
+/// Both mean the same, but for servers that are wrapped in the second. How many are. What is looked at
+/// is called so in the file.
 #[track_caller]
-fn same_but_wrapped(before: &Value, after: &Value) -> usize {
+fn same_but_wrapped(called: &str, before: &Value, after: &Value) -> usize {
     let ours = |bare: bool| {
         let mark = if bare { "--installed=bare" } else { "--installed" };
-        ["run", mark, "--idle", "auto", "--"].map(|word| json!(word)).to_vec()
+        let fit = |c: char| if c.is_alphanumeric() || "-_.+".contains(c) { c } else { '-' };
+        let name: String = called.chars().map(fit).collect();
+        ["run", mark, "--name", &name, "--idle", "auto", "--"].map(|word| json!(word)).to_vec()
     };
     match (before, after) {
         (Value::Object(old), Value::Object(new)) => {
@@ -380,7 +383,11 @@ fn same_but_wrapped(before: &Value, after: &Value) -> usize {
                 let keys =
                     |map: &serde_json::Map<String, Value>| map.keys().cloned().collect::<Vec<_>>();
                 assert_eq!(keys(old), keys(new));
-                return old.iter().map(|(key, old)| same_but_wrapped(old, &new[key])).sum();
+                let each = |(key, old): (&String, &Value)| {
+                    let called = if key == "command" { called } else { key };
+                    same_but_wrapped(called, old, &new[key])
+                };
+                return old.iter().map(each).sum();
             };
             let mut expected = old.clone();
             if let Some(words) = old[key].as_array() {
@@ -397,7 +404,8 @@ fn same_but_wrapped(before: &Value, after: &Value) -> usize {
         }
         (Value::Array(old), Value::Array(new)) => {
             assert_eq!(old.len(), new.len());
-            old.iter().zip(new).map(|(old, new)| same_but_wrapped(old, new)).sum()
+            let name = |server: &Value| server["name"].as_str().unwrap_or(called).to_owned();
+            old.iter().zip(new).map(|(old, new)| same_but_wrapped(&name(old), old, new)).sum()
         }
         (old, new) => {
             assert_eq!(old, new);

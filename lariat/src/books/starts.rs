@@ -9,7 +9,7 @@
 //! counted.
 
 use super::{Books, Place};
-use crate::id::SessionId;
+use crate::id::{ServerName, SessionId};
 use crate::journal::make_private_dir;
 use contain::Member;
 use rustix::fs::{FlockOperation, flock};
@@ -185,18 +185,18 @@ impl Record {
 }
 
 impl Books {
-    /// Counts a start of this command by this host, unless there were too many. A refused start is
+    /// Counts a start of this server by this host, unless there were too many. A refused start is
     /// not counted, and supersedes nobody: whoever keeps trying comes through when it is time.
     pub fn count_start(
         &self,
         host: Member,
-        program: &OsStr,
-        args: &[OsString],
+        server: &ServerName,
+        (program, args): (&OsStr, &[OsString]),
         session: &SessionId,
         most: Rate,
     ) -> Result<Generation, TooMany> {
         let here = Place::here();
-        let path = self.starts().join(name(host, &here, program, args));
+        let path = self.starts().join(name(host, &here, server, (program, args)));
         let Ok(file) = lock(&path) else { return Ok(Generation::UNCOUNTED) };
         let (now, per) = (uptime_ms(), most.per.as_millis() as u64);
         let before = Record::read(&file).filter(|r| r.host == (host.pid, host.start));
@@ -266,11 +266,12 @@ fn lock(path: &Path) -> io::Result<File> {
 }
 
 /// The shelf and the name of the file, from which nobody can tell the command.
-fn name(host: Member, here: &Place, program: &OsStr, args: &[OsString]) -> String {
+/// Two servers of one command differ in their names: they may have other environments.
+fn name(host: Member, here: &Place, server: &ServerName, command: (&OsStr, &[OsString])) -> String {
     let half = |which: u8| {
         hash(|hasher| {
             (which, host, &here.machine, &here.boot, &here.pid_namespace).hash(hasher);
-            (program, args).hash(hasher);
+            (server.as_str(), command).hash(hasher);
         })
     };
     let (first, second) = (half(0), half(1));

@@ -12,7 +12,8 @@ impl Desk {
     fn start_by(&self, host: Member, args: &[&str], most: Rate) -> Result<Generation, TooMany> {
         let args: Vec<OsString> = args.iter().map(Into::into).collect();
         let session = SessionId::of(Mark::random().unwrap());
-        self.books.count_start(host, "server".as_ref(), &args, &session, most)
+        let name = ServerName::given("server").unwrap();
+        self.books.count_start(host, &name, ("server".as_ref(), &args), &session, most)
     }
 
     fn counts(&self) -> Vec<PathBuf> {

@@ -7,6 +7,7 @@
 use super::entry::{Form, Launch};
 use super::tree::{Format, Node, Pair, Plain};
 use super::yaml::ALIAS;
+use lariat::id::ServerName;
 use std::ops::Range;
 
 /// What is to be put in front.
@@ -51,12 +52,15 @@ pub(crate) struct Page<'t> {
 }
 
 impl Page<'_> {
-    /// Puts Lariat in front of a server that nobody wrapped.
-    pub(crate) fn wrap(self, launch: &Launch<'_>, wish: &Wish) -> Result<Edit, String> {
+    /// Puts Lariat in front of a server that nobody wrapped, and tells it what the user calls it.
+    pub(crate) fn wrap(self, launch: &Launch<'_>, name: &str, wish: &Wish) -> Result<Edit, String> {
         let bare = matches!(launch.form, Form::Beside { args: None, .. });
         let mark = if bare { "--installed=bare" } else { "--installed" };
         let idle = wish.idle.as_deref().unwrap_or("auto");
-        let ours = [wish.lariat.as_str(), "run", mark, "--idle", idle, "--"];
+        let name = ServerName::given(name).filter(|name| !name.as_str().starts_with('-'));
+        let mut ours = vec![wish.lariat.as_str(), "run", mark];
+        ours.extend(name.iter().flat_map(|name| ["--name", name.as_str()]));
+        ours.extend(["--idle", idle, "--"]);
         let mut literals: Vec<String> = ours.iter().map(|word| quoted(word)).collect();
         let words = ours.iter().map(ToString::to_string).chain(launch.said()).collect();
         let mut meant: Vec<Plain> = ours.iter().map(|word| Plain::Text(word.to_string())).collect();

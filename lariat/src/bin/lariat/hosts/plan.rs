@@ -169,7 +169,9 @@ fn decide(
             return Err("it was wrapped by hand; `install` did not do that".into());
         }
         (Wrapping::Hand, Want::Installed(_)) => return Err(BY_HAND.into()),
-        (Wrapping::Nobody, Want::Installed(wish)) => (Act::Wrap, page.wrap(&launch, wish)?),
+        (Wrapping::Nobody, Want::Installed(wish)) => {
+            (Act::Wrap, page.wrap(&launch, &server.name, wish)?)
+        }
         (Wrapping::Installed { inner, bare }, Want::Uninstalled) => {
             (Act::Unwrap, page.unwrap(&launch, inner, bare, as_written))
         }

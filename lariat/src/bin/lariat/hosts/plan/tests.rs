@@ -62,17 +62,17 @@ fn json() {
     becomes(
         Format::Json,
         "{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\n      \"command\": \"npx\", // the launcher\n      \"args\": [\n        // quiet\n        \"-y\",\n        \"pkg\", // last\n      ],\n    },\n  },\n}\n",
-        "{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\n      \"command\": \"/usr/local/bin/lariat\", // the launcher\n      \"args\": [\n        // quiet\n        \"run\", \"--installed\", \"--idle\", \"auto\", \"--\", \"npx\",\n        \"-y\",\n        \"pkg\", // last\n      ],\n    },\n  },\n}\n",
+        "{\n  // mine\n  \"mcpServers\": {\n    \"a\": {\n      \"command\": \"/usr/local/bin/lariat\", // the launcher\n      \"args\": [\n        // quiet\n        \"run\", \"--installed\", \"--name\", \"a\", \"--idle\", \"auto\", \"--\", \"npx\",\n        \"-y\",\n        \"pkg\", // last\n      ],\n    },\n  },\n}\n",
     );
     becomes(
         Format::Json,
         r#"{"mcpServers":{"a":{"args":[ ],"command":"C:\\x\u00e9\\y.exe"},"b":{"command":"b"}}}"#,
-        r#"{"mcpServers":{"a":{"args":[ "run", "--installed", "--idle", "auto", "--", "C:\\x\u00e9\\y.exe"],"command":"/usr/local/bin/lariat"},"b":{"args": ["run", "--installed=bare", "--idle", "auto", "--", "b"], "command":"/usr/local/bin/lariat"}}}"#,
+        r#"{"mcpServers":{"a":{"args":[ "run", "--installed", "--name", "a", "--idle", "auto", "--", "C:\\x\u00e9\\y.exe"],"command":"/usr/local/bin/lariat"},"b":{"args": ["run", "--installed=bare", "--name", "b", "--idle", "auto", "--", "b"], "command":"/usr/local/bin/lariat"}}}"#,
     );
     becomes(
         Format::Json,
         "\u{feff}{\r\n\tmcpServers: {\r\n\t\ta: {\r\n\t\t\tcommand: 'x',\r\n\t\t},\r\n\t},\r\n}",
-        "\u{feff}{\r\n\tmcpServers: {\r\n\t\ta: {\r\n\t\t\targs: [\"run\", \"--installed=bare\", \"--idle\", \"auto\", \"--\", 'x'],\r\n\t\t\tcommand: \"/usr/local/bin/lariat\",\r\n\t\t},\r\n\t},\r\n}",
+        "\u{feff}{\r\n\tmcpServers: {\r\n\t\ta: {\r\n\t\t\targs: [\"run\", \"--installed=bare\", \"--name\", \"a\", \"--idle\", \"auto\", \"--\", 'x'],\r\n\t\t\tcommand: \"/usr/local/bin/lariat\",\r\n\t\t},\r\n\t},\r\n}",
     );
 }
 
@@ -81,17 +81,17 @@ fn one_list_and_an_old_map() {
     becomes(
         Format::Json,
         r#"{"mcp": {"a": {"type": "local", "command": ["npx", "-y", "x"]}}}"#,
-        r#"{"mcp": {"a": {"type": "local", "command": ["/usr/local/bin/lariat", "run", "--installed", "--idle", "auto", "--", "npx", "-y", "x"]}}}"#,
+        r#"{"mcp": {"a": {"type": "local", "command": ["/usr/local/bin/lariat", "run", "--installed", "--name", "a", "--idle", "auto", "--", "npx", "-y", "x"]}}}"#,
     );
     becomes(
         Format::Json,
         r#"{"mcp": {"servers": {"a": {"type": "local", "command": ["npx"]}}}}"#,
-        r#"{"mcp": {"servers": {"a": {"type": "local", "command": ["/usr/local/bin/lariat", "run", "--installed", "--idle", "auto", "--", "npx"]}}}}"#,
+        r#"{"mcp": {"servers": {"a": {"type": "local", "command": ["/usr/local/bin/lariat", "run", "--installed", "--name", "a", "--idle", "auto", "--", "npx"]}}}}"#,
     );
     becomes(
         Format::Json,
         r#"{"mcpServers": {"a": {"command": {"path": "p", "args": ["q"], "env": {}}}}}"#,
-        r#"{"mcpServers": {"a": {"command": {"path": "/usr/local/bin/lariat", "args": ["run", "--installed", "--idle", "auto", "--", "p", "q"], "env": {}}}}}"#,
+        r#"{"mcpServers": {"a": {"command": {"path": "/usr/local/bin/lariat", "args": ["run", "--installed", "--name", "a", "--idle", "auto", "--", "p", "q"], "env": {}}}}}"#,
     );
 }
 
@@ -100,17 +100,17 @@ fn toml() {
     becomes(
         Format::Toml,
         "# top\n[mcp_servers.a] # one\ncommand = 'npx' # literal\nargs = [ # many\n  \"-y\", # yes\n  'pkg',\n]\nenv = { KEY = \"s3cret\" }\n\n[mcp_servers.\"b c\"]\ncommand = \"b\" # alone\n\n[other]\nx = 1\n",
-        "# top\n[mcp_servers.a] # one\ncommand = \"/usr/local/bin/lariat\" # literal\nargs = [ # many\n  \"run\", \"--installed\", \"--idle\", \"auto\", \"--\", 'npx',\n  \"-y\", # yes\n  'pkg',\n]\nenv = { KEY = \"s3cret\" }\n\n[mcp_servers.\"b c\"]\nargs = [\"run\", \"--installed=bare\", \"--idle\", \"auto\", \"--\", \"b\"]\ncommand = \"/usr/local/bin/lariat\" # alone\n\n[other]\nx = 1\n",
+        "# top\n[mcp_servers.a] # one\ncommand = \"/usr/local/bin/lariat\" # literal\nargs = [ # many\n  \"run\", \"--installed\", \"--name\", \"a\", \"--idle\", \"auto\", \"--\", 'npx',\n  \"-y\", # yes\n  'pkg',\n]\nenv = { KEY = \"s3cret\" }\n\n[mcp_servers.\"b c\"]\nargs = [\"run\", \"--installed=bare\", \"--name\", \"b-c\", \"--idle\", \"auto\", \"--\", \"b\"]\ncommand = \"/usr/local/bin/lariat\" # alone\n\n[other]\nx = 1\n",
     );
     becomes(
         Format::Toml,
         "mcp_servers.a.command = \"a\"\r\nmcp_servers.a.enabled = false\r\nmcp_servers.b = { command = \"\"\"b\"\"\", args = [] }\r\nmcp_servers.c = { command = 'c' }",
-        "mcp_servers.a.args = [\"run\", \"--installed=bare\", \"--idle\", \"auto\", \"--\", \"a\"]\r\nmcp_servers.a.command = \"/usr/local/bin/lariat\"\r\nmcp_servers.a.enabled = false\r\nmcp_servers.b = { command = \"/usr/local/bin/lariat\", args = [\"run\", \"--installed\", \"--idle\", \"auto\", \"--\", \"\"\"b\"\"\"] }\r\nmcp_servers.c = { args = [\"run\", \"--installed=bare\", \"--idle\", \"auto\", \"--\", 'c'], command = \"/usr/local/bin/lariat\" }",
+        "mcp_servers.a.args = [\"run\", \"--installed=bare\", \"--name\", \"a\", \"--idle\", \"auto\", \"--\", \"a\"]\r\nmcp_servers.a.command = \"/usr/local/bin/lariat\"\r\nmcp_servers.a.enabled = false\r\nmcp_servers.b = { command = \"/usr/local/bin/lariat\", args = [\"run\", \"--installed\", \"--name\", \"b\", \"--idle\", \"auto\", \"--\", \"\"\"b\"\"\"] }\r\nmcp_servers.c = { args = [\"run\", \"--installed=bare\", \"--name\", \"c\", \"--idle\", \"auto\", \"--\", 'c'], command = \"/usr/local/bin/lariat\" }",
     );
     becomes(
         Format::Toml,
         "[[mcp_servers]]\nname = \"v\"\ncommand = \"v\"\nargs = [\"1\"]\n",
-        "[[mcp_servers]]\nname = \"v\"\ncommand = \"/usr/local/bin/lariat\"\nargs = [\"run\", \"--installed\", \"--idle\", \"auto\", \"--\", \"v\", \"1\"]\n",
+        "[[mcp_servers]]\nname = \"v\"\ncommand = \"/usr/local/bin/lariat\"\nargs = [\"run\", \"--installed\", \"--name\", \"v\", \"--idle\", \"auto\", \"--\", \"v\", \"1\"]\n",
     );
 }
 
@@ -119,20 +119,20 @@ fn yaml() {
     becomes(
         Format::Yaml,
         "extensions:\n  a:\n    cmd: npx # launcher\n    args:\n    - -y   # yes\n    - 'pkg'\n    envs: {}\n  b:\n    args: []\n    cmd: \"b\"\n  c: {cmd: c, args: [x, 'y z']}\n  d:\n    cmd: d\n",
-        "extensions:\n  a:\n    cmd: \"/usr/local/bin/lariat\" # launcher\n    args:\n    - \"run\"\n    - \"--installed\"\n    - \"--idle\"\n    - \"auto\"\n    - \"--\"\n    - npx\n    - -y   # yes\n    - 'pkg'\n    envs: {}\n  b:\n    args: [\"run\", \"--installed\", \"--idle\", \"auto\", \"--\", \"b\"]\n    cmd: \"/usr/local/bin/lariat\"\n  c: {cmd: \"/usr/local/bin/lariat\", args: [\"run\", \"--installed\", \"--idle\", \"auto\", \"--\", c, x, 'y z']}\n  d:\n    args: [\"run\", \"--installed=bare\", \"--idle\", \"auto\", \"--\", d]\n    cmd: \"/usr/local/bin/lariat\"\n",
+        "extensions:\n  a:\n    cmd: \"/usr/local/bin/lariat\" # launcher\n    args:\n    - \"run\"\n    - \"--installed\"\n    - \"--name\"\n    - \"a\"\n    - \"--idle\"\n    - \"auto\"\n    - \"--\"\n    - npx\n    - -y   # yes\n    - 'pkg'\n    envs: {}\n  b:\n    args: [\"run\", \"--installed\", \"--name\", \"b\", \"--idle\", \"auto\", \"--\", \"b\"]\n    cmd: \"/usr/local/bin/lariat\"\n  c: {cmd: \"/usr/local/bin/lariat\", args: [\"run\", \"--installed\", \"--name\", \"c\", \"--idle\", \"auto\", \"--\", c, x, 'y z']}\n  d:\n    args: [\"run\", \"--installed=bare\", \"--name\", \"d\", \"--idle\", \"auto\", \"--\", d]\n    cmd: \"/usr/local/bin/lariat\"\n",
     );
     becomes(
         Format::Yaml,
         "mcpServers:\r\n  - cmd: one\r\n    name: first\r\n  - name: second\r\n    cmd: *no\r\n"
             .replace("*no", "two")
             .as_str(),
-        "mcpServers:\r\n  - args: [\"run\", \"--installed=bare\", \"--idle\", \"auto\", \"--\", one]\r\n    cmd: \"/usr/local/bin/lariat\"\r\n    name: first\r\n  - name: second\r\n    args: [\"run\", \"--installed=bare\", \"--idle\", \"auto\", \"--\", two]\r\n    cmd: \"/usr/local/bin/lariat\"\r\n",
+        "mcpServers:\r\n  - args: [\"run\", \"--installed=bare\", \"--name\", \"first\", \"--idle\", \"auto\", \"--\", one]\r\n    cmd: \"/usr/local/bin/lariat\"\r\n    name: first\r\n  - name: second\r\n    args: [\"run\", \"--installed=bare\", \"--name\", \"second\", \"--idle\", \"auto\", \"--\", two]\r\n    cmd: \"/usr/local/bin/lariat\"\r\n",
     );
     // An alias is moved as an alias.
     becomes(
         Format::Yaml,
         "x: &npx npx\nextensions:\n  a:\n    cmd: *npx\n    args:\n      - *npx\n",
-        "x: &npx npx\nextensions:\n  a:\n    cmd: \"/usr/local/bin/lariat\"\n    args:\n      - \"run\"\n      - \"--installed\"\n      - \"--idle\"\n      - \"auto\"\n      - \"--\"\n      - *npx\n      - *npx\n",
+        "x: &npx npx\nextensions:\n  a:\n    cmd: \"/usr/local/bin/lariat\"\n    args:\n      - \"run\"\n      - \"--installed\"\n      - \"--name\"\n      - \"a\"\n      - \"--idle\"\n      - \"auto\"\n      - \"--\"\n      - *npx\n      - *npx\n",
     );
 }
 
