@@ -126,6 +126,16 @@ impl Place {
     }
 }
 
+impl Place {
+    /// True if a crash there is finished from here. Another machine or container may share the
+    /// directory: its pids mean nothing here. After a reboot its processes are gone anyway.
+    fn is_finished_from(&self, here: &Place) -> bool {
+        let same_boot = self.boot == here.boot;
+        let same_pids = self.pid_namespace == here.pid_namespace;
+        self.machine == here.machine && (same_pids || !same_boot)
+    }
+}
+
 /// A session that is about to be.
 #[derive(Debug)]
 pub struct Opening<'a> {
@@ -155,6 +165,15 @@ impl Books {
         make_private_dir(&dir.join("sessions"))?;
         make_private_dir(&dir.join("logs"))?;
         Ok(Books { dir: dir.into() })
+    }
+
+    /// The state directory as it is, for whoever only looks: nothing is made. None if there is none.
+    pub fn open_existing(dir: &Path) -> io::Result<Option<Books>> {
+        match fs::read_dir(dir) {
+            Ok(_) => Ok(Some(Books { dir: dir.into() })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Where servers' logs go unless told otherwise.
@@ -276,12 +295,7 @@ impl Books {
             }
             return None;
         };
-        // Another machine or container shares this directory: its pids mean nothing here. After a
-        // reboot its processes are gone anyway.
-        let same_machine = page.place.machine == here.machine;
-        let same_boot = page.place.boot == here.boot;
-        let same_pids = page.place.pid_namespace == here.pid_namespace;
-        (same_machine && (same_pids || !same_boot)).then(|| {
+        page.place.is_finished_from(here).then(|| {
             let mut entry = Entry::new(file, path.into(), page, self.clone());
             entry.swept = true;
             entry.resume();

@@ -109,7 +109,7 @@ fn all_leaks_are_found_and_ended_and_no_look_alike() {
     // Nobody is there to say yes.
     let before = stage.planted();
     output(stage.lariat("reap").args(["--after", "0s"]), 2);
-    output(stage.lariat("reap").args(["--after", "0s", "--dry-run"]), 0);
+    output(stage.lariat("reap").args(["--after", "0s", "--dry-run"]), 1);
     assert_eq!(before.len(), stage.planted().len());
 
     let doomed = stage.trees(&guilty);
@@ -140,21 +140,24 @@ fn all_leaks_are_found_and_ended_and_no_look_alike() {
 #[test]
 fn an_older_copy_that_does_something_is_left_alone() {
     let mut stage = Stage::new();
-    let names = ["codex-3".to_string(), "codex-busy".to_string()];
+    // The third is a script that waits, while its child is at work.
+    let names = ["codex-3", "codex-busy", "codex-deep-busy"].map(String::from);
     stage.configure(|host| if host == "codex" { names.to_vec() } else { vec![] });
-    let part = ["+codex-3", "+codex-busy", ".", "+codex-3", "+codex-busy"].map(String::from);
+    let start = || names.iter().map(|name| format!("+{name}"));
+    let part: Vec<String> = start().chain([".".into()]).chain(start()).collect();
     let (_, started) = stage.host("codex", &part);
     stage.await_all();
-    let older: BTreeSet<i32> = started[..2].iter().map(|(_, pid)| *pid).collect();
+    let older: BTreeSet<i32> = started[..3].iter().map(|(_, pid)| *pid).collect();
     assert_eq!(pids(&doctor(&stage, 1)["servers"]["leaks"]), older);
     let only =
         output(stage.lariat("reap").args(["--after", "0s", "--yes", "--only", "orphaned"]), 0);
     assert_eq!(only, "no leaks\n");
     let before = stage.planted();
-    let outcome = output(stage.lariat("reap").args(["--after", "0s", "--yes", "--json"]), 0);
+    let outcome = output(stage.lariat("reap").args(["--after", "0s", "--yes", "--json"]), 1);
     let outcome: Value = serde_json::from_str(&outcome).unwrap();
     assert_eq!(pids(&outcome["reaped"]), BTreeSet::from([started[0].1]));
-    assert_eq!(pids(&outcome["left_alone"]), BTreeSet::from([started[1].1]));
+    let busy = BTreeSet::from([started[1].1, started[2].1]);
+    assert_eq!(pids(&outcome["left_alone"]), busy);
     assert!(!before[&started[0].1].0.is_alive());
     assert!(started[1..].iter().all(|(_, pid)| before[pid].0.is_alive()));
 }
@@ -171,6 +174,18 @@ fn what_is_our_own_is_finished_without_asking() {
     page["mark"] = (page["mark"].as_u64().unwrap() ^ 1).into();
     page["leaf"] = Value::Null;
     let path = stage.place.path("state/sessions/0123456789abcde.json");
+    fs::write(&path, page.to_string()).unwrap();
+    // Looking leaves it as it is, and says who finishes it.
+    let text = output(&mut stage.lariat("doctor"), 1);
+    assert!(text.contains("0123456789abcde crashed and is not finished: `lariat reap`"), "{text}");
+    output(&mut stage.hosts(), 0);
+    assert!(path.exists());
+    // So it does with one from before the machine was started again.
+    let mut old = page.clone();
+    old["place"]["boot"] = "before".into();
+    fs::write(&path, old.to_string()).unwrap();
+    let text = output(&mut stage.lariat("doctor"), 1);
+    assert!(text.contains("crashed and is not finished"), "{text}");
     fs::write(&path, page.to_string()).unwrap();
     let text = output(&mut stage.lariat("reap"), 0);
     assert_eq!(text, "finished 0123456789abcde (ours), which had crashed\nno leaks\n");
@@ -189,8 +204,56 @@ fn where_nothing_was_ever_run_nothing_is_made() {
     assert_eq!(report["books"], Value::Null);
     assert!(report["machine"]["backend"].is_string() && report["hosts"].is_object(), "{report}");
     assert!(!stage.place.path("state").exists());
+    // Nor is anything added where there is something.
+    fs::create_dir(stage.place.path("state")).unwrap();
+    assert!(doctor(&stage, 0)["books"].is_object());
+    assert_eq!(fs::read_dir(stage.place.path("state")).unwrap().count(), 0);
     let bad = finish(stage.lariat("doctor").args(["--after", "soon"]));
     assert_eq!(bad.status.code(), Some(2));
+}
+
+#[test]
+fn an_orphan_behind_a_shell_that_waits_for_it_is_one() {
+    let mut stage = Stage::new();
+    stage.configure(|host| if host == "codex" { vec!["codex-3".into()] } else { vec![] });
+    let script = r#"exec 3<&0; sh -c "sh $SERVE $NAME; :" <&3 3<&- &"#;
+    stage.shell("codex-3", script, false, None);
+    stage.await_all();
+    let report = doctor(&stage, 1);
+    let leaks = &report["servers"]["leaks"];
+    assert_eq!((&leaks[0]["kind"], &leaks[0]["processes"]), (&"orphaned".into(), &3.into()));
+    let text = output(stage.lariat("reap").args(["--after", "0s", "--yes"]), 0);
+    assert!(text.contains("ended 1 server, 3 processes:"), "{text}");
+    assert!(stage.planted().is_empty(), "{:?}", stage.planted());
+}
+
+#[test]
+fn a_config_that_cannot_be_read_is_said_and_every_server_counts() {
+    let stage = Stage::new();
+    let servers = r#"{"mcpServers": {"near": {"command": "near"}, "far": {"url": "https://x"}}}"#;
+    fs::write(stage.place.path("home/.cursor/mcp.json"), servers).unwrap();
+    let text = output(&mut stage.lariat("doctor"), 0);
+    assert!(text.contains("cursor           2 servers, 0 of them wrapped\n"), "{text}");
+    let broken = "model = \"x\"\n[mcp_servers.a\ncommand = \"s3cret\"\n";
+    fs::write(stage.place.path("home/.codex/config.toml"), broken).unwrap();
+    let text = output(&mut stage.lariat("doctor"), 1);
+    assert!(text.contains("codex            cannot be read: ~/.codex/config.toml:2:"), "{text}");
+    assert!(!text.contains("s3cret"), "{text}");
+    let unreadable = &doctor(&stage, 1)["hosts"]["codex"]["unreadable"];
+    assert!(unreadable[0]["file"].as_str().unwrap().ends_with("/.codex/config.toml"));
+    assert!(unreadable[0]["error"].as_str().unwrap().starts_with("2:"), "{unreadable}");
+}
+
+#[test]
+fn where_nobody_reads_nothing_is_asked_and_it_failed() {
+    let stage = Stage::new();
+    for args in [&["--dry-run"][..], &["--json"], &[]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut reap = stage.lariat("reap");
+        let status = reap.args(args).stdin(std::process::Stdio::null()).stdout(writer).status();
+        assert_eq!(status.unwrap().code(), Some(1), "{args:?}");
+    }
 }
 
 #[track_caller]

@@ -86,7 +86,10 @@ impl Health {
         let text = fs::read(path).unwrap_or_default();
         match serde_json::from_slice::<Page>(&text) {
             Err(_) => self.unreadable.push(name(path)),
-            Ok(page) if page.place != *here => self.elsewhere += 1,
+            // One from before a reboot is ours to finish.
+            Ok(page) if page.place != *here && !(is_free && page.place.is_finished_from(here)) => {
+                self.elsewhere += 1;
+            }
             // What is left of it is told by its receipt.
             Ok(_) if is_free && path.with_extension("receipt").exists() => {}
             Ok(page) if is_free => self.unfinished.push(page.session),

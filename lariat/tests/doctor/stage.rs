@@ -22,10 +22,14 @@ pub(crate) const STAGE: &str = "LARIAT_STAGE";
 const PART: &str = "LARIAT_PART";
 
 /// A server that hears nothing and says nothing. It has a child, perhaps in a session of its own; one
-/// in five is deaf to SIGTERM, with its children. The busy one has something to do all the time. Nobody
-/// else stays longer than two minutes, and the stage ends them all.
+/// in five is deaf to SIGTERM, with its children. The busy one has something to do all the time, and
+/// the deep one waits for a child that has. Nobody else stays longer than two minutes, and the stage
+/// ends them all.
 const SERVER: &str = r#"
 case "$1" in
+  *-deep-busy)
+    echo "$1 $$" >> "$LARIAT_STAGE/roll"
+    sh -c 'while :; do sleep 0.05; done' deep-busy & wait;;
   *-busy) echo "$1 $$" >> "$LARIAT_STAGE/roll"; while :; do sleep 0.05; done;;
   *1|*5) trap '' TERM;;
 esac
@@ -236,7 +240,21 @@ impl Stage {
 
     /// `lariat VERB` for a person who lives here.
     pub(crate) fn lariat(&self, verb: &str) -> Command {
-        let mut command = self.place.lariat(verb);
+        self.at_home(self.place.lariat(verb))
+    }
+
+    /// `lariat hosts`, which looks for no books; if it did, it would find ours at home.
+    pub(crate) fn hosts(&self) -> Command {
+        let state = self.place.path("home/.local/state");
+        fs::create_dir_all(&state).unwrap();
+        std::os::unix::fs::symlink(self.place.path("state"), state.join("lariat")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lariat"));
+        command.arg("hosts");
+        command.current_dir(self.place.path(""));
+        self.at_home(command)
+    }
+
+    fn at_home(&self, mut command: Command) -> Command {
         command.env("HOME", self.place.path("home"));
         for name in ["XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"] {
             command.env_remove(name);

@@ -97,12 +97,13 @@ pub(crate) fn main() -> ExitCode {
         | Verb::Ps(_)
         | Verb::Tree(_)
         | Verb::Top(_) => {}
-        Verb::Demo(_) | Verb::Hosts(_) | Verb::Trial(_) => finish_crashed(None),
+        // They look, and looking changes nothing.
+        Verb::Doctor(_) | Verb::Hosts(_) => {}
+        Verb::Demo(_) | Verb::Trial(_) => finish_crashed(None),
         Verb::Install(args) => finish_crashed(args.state_dir()),
         Verb::Uninstall(args) => finish_crashed(args.state_dir()),
         Verb::Logs(args) => finish_crashed(args.state_dir()),
         Verb::Events(args) => finish_crashed(args.state_dir()),
-        Verb::Doctor(args) => finish_crashed(args.state_dir()),
         Verb::Session(verb) => finish_crashed(verb.state_dir()),
         Verb::Connect(args) => finish_crashed(args.state_dir()),
         Verb::Daemon(args) => finish_crashed(args.state_dir()),
@@ -134,7 +135,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Whatever the command is, it first finishes what crashed sessions left.
+/// Whatever the command is, unless it only looks, it first finishes what crashed sessions left.
 fn finish_crashed(state_dir: Option<&PathBuf>) {
     let dir = env::state_dir(state_dir.cloned());
     let Some(dir) = dir.filter(|dir| dir.exists()) else { return };

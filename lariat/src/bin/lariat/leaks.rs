@@ -9,24 +9,12 @@ mod command;
 pub(crate) mod look;
 mod sockets;
 
+use crate::hosts::Configured;
 use command::{last_part, runs};
 use lariat::contain::Member;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
-
-/// A server in a host's configuration.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Configured {
-    /// Whose.
-    pub(crate) host: String,
-    /// What it is called there.
-    pub(crate) server: String,
-    /// What is started.
-    pub(crate) command: String,
-    /// With what arguments. They can hold secrets, and are compared only.
-    pub(crate) args: Vec<String>,
-}
 
 /// A host, and how its processes are known.
 #[derive(Debug, Clone)]
@@ -78,8 +66,6 @@ pub(crate) struct Process {
     pub(crate) stdout: Stream,
     /// What is told of a host only: the ends of pipes and sockets that it holds.
     pub(crate) ends: BTreeSet<End>,
-    /// How often it was given a CPU.
-    pub(crate) turns: u64,
     pub(crate) rss_bytes: u64,
     pub(crate) cpu_ms: u64,
 }
@@ -201,10 +187,11 @@ pub(crate) struct Finding {
     pub(crate) cpu_ms: u64,
     /// Who its processes are.
     #[serde(skip)]
-    pub(crate) tree: Vec<i32>,
-    /// How often its processes were given a CPU: whether it has done anything between two looks.
+    pub(crate) tree: Vec<Member>,
+    /// How often all its processes together were given a CPU, where that was counted: whether it has
+    /// done anything between two looks.
     #[serde(skip)]
-    pub(crate) turns: u64,
+    pub(crate) turns: Option<u64>,
 }
 
 impl Finding {
@@ -331,9 +318,7 @@ impl<'a> Search<'a> {
     /// A shell that only waits for an orphan's command belongs to it: a launcher left it.
     fn lifted(&self, process: &'a Process) -> &'a Process {
         let shell = self.by_pid.get(&process.parent).copied().filter(|shell| {
-            let name = shell.argv.first().map(|word| last_part(word));
-            matches!(name, Some("sh" | "bash" | "dash"))
-                && shell.argv.get(1).is_some_and(|flag| flag == "-c")
+            is_launchers_shell(shell)
                 && shell.uid == process.uid
                 && self.children.get(&shell.pid).is_some_and(|children| children.len() == 1)
                 && self.is_adopted(shell)
@@ -360,7 +345,7 @@ impl<'a> Search<'a> {
         after: u64,
     ) -> Option<(Finding, Option<Copies>)> {
         let of = |host: &Process, names: &[&str]| -> Option<(&Configured, i32)> {
-            let which = which.iter().find(|c| names.contains(&c.host.as_str()))?;
+            let which = which.iter().find(|c| names.contains(&c.host))?;
             Some((*which, host.pid))
         };
         let holds = |host: &Process, stream: Stream| match stream {
@@ -400,8 +385,8 @@ impl<'a> Search<'a> {
         let copies = copies
             .map(|(server, host)| (host, server.server.clone(), parent.is_some(), root.setting));
         let mut names: Vec<String> = match owner.or(parent) {
-            Some((server, _)) => vec![server.host.clone()],
-            None => which.iter().map(|c| c.host.clone()).collect(),
+            Some((server, _)) => vec![server.host.into()],
+            None => which.iter().map(|c| c.host.into()).collect(),
         };
         names.sort();
         names.dedup();
@@ -423,8 +408,8 @@ impl<'a> Search<'a> {
             rss_bytes: sum(|p| p.rss_bytes),
             pss_bytes: None,
             cpu_ms: sum(|p| p.cpu_ms),
-            tree: tree.iter().map(|p| p.pid).collect(),
-            turns: sum(|p| p.turns),
+            tree: tree.iter().map(|p| Member { pid: p.pid, start: p.start }).collect(),
+            turns: None,
         };
         Some((finding, copies))
     }
@@ -441,6 +426,13 @@ impl<'a> Search<'a> {
         }
         tree
     }
+}
+
+/// A shell that was told one command, as launchers start servers.
+fn is_launchers_shell(process: &Process) -> bool {
+    let name = process.argv.first().map(|word| last_part(word));
+    matches!(name, Some("sh" | "bash" | "dash"))
+        && process.argv.get(1).is_some_and(|flag| flag == "-c")
 }
 
 /// The hosts that a process may be, by the names of its program and of the script that it runs.

@@ -77,6 +77,16 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
+/// `1 server`, `2 servers`, `2 processes`.
+pub(crate) fn count(n: usize, what: &str) -> String {
+    let ending = match (n, what.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{n} {what}{ending}")
+}
+
 /// Somebody else's text without control characters: a name must not move the cursor.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()

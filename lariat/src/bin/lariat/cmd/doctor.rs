@@ -23,8 +23,9 @@ use std::time::Duration;
 /// Never a name alone. A host with several conversations in one process can still use an older copy:
 /// look at what is listed before it is ended. Only your own processes are looked at.
 ///
-/// Nothing is changed; `lariat reap` ends what was found. Exit code 0 if all is well, 1 if there is
-/// something to do.
+/// Nothing is changed, crashed sessions of our own included; `lariat reap` finishes those and ends what
+/// was found. Exit code 0 if all is well, 1 if there is something to do: also if a host's configuration
+/// cannot be read, for its servers are not known then.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   lariat doctor
@@ -49,13 +50,6 @@ pub(super) struct Patience {
     pub(super) after: Duration,
 }
 
-impl Args {
-    /// Where it was told that the books are.
-    pub(crate) fn state_dir(&self) -> Option<&PathBuf> {
-        self.state_dir.as_ref()
-    }
-}
-
 /// Everything that it has to say.
 #[derive(Serialize)]
 struct Report {
@@ -71,10 +65,9 @@ struct Report {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let Some(dir) = env::state_dir(args.state_dir.clone()) else { return no_home() };
     // Where nothing was ever run there are no books, and looking is no reason to make them.
-    let books = match dir.exists().then(|| Books::open(&dir)) {
-        None => None,
-        Some(Ok(books)) => Some(books.health()),
-        Some(Err(error)) => return unreadable(&dir, &error),
+    let books = match Books::open_existing(&dir) {
+        Ok(books) => books.map(|books| books.health()),
+        Err(error) => return unreadable(&dir, &error),
     };
     show::progress("looking at this machine …");
     // They take their time, meanwhile the rest is done.
@@ -106,7 +99,7 @@ impl Report {
                 && books.unreadable.is_empty()
                 && books.open_to_others.is_empty())
         });
-        unwell || !self.servers.leaks.is_empty()
+        unwell || self.hosts.has_unreadable() || !self.servers.leaks.is_empty()
     }
 
     fn text(&self, dir: &Path) -> String {
@@ -126,11 +119,11 @@ impl Report {
 
 fn books(health: &Health) -> String {
     let mut text = format!(
-        "  {} living; {} of events, {} in {} logs\n",
+        "  {} living; {} of events, {} in {}\n",
         health.living,
         show::bytes(health.events_bytes),
         show::bytes(health.logs_bytes),
-        health.logs
+        show::count(health.logs, "log")
     );
     for session in &health.unfinished {
         text += &format!("  {session} crashed and is not finished: `lariat reap` tries again\n");

@@ -114,8 +114,7 @@ fn row(work: &Work, home: &Path) -> [String; 5] {
     let [servers, wrapped] = match &work.plan {
         Err(_) => ["?".into(), "?".into()],
         Ok((_, plan)) => {
-            let is_wrapped = |fate: &&Fate| ["wrapped", "by-hand"].contains(&state(fate).0);
-            let wrapped = plan.servers.iter().filter(is_wrapped).count();
+            let wrapped = plan.servers.iter().filter(|fate| fate.is_wrapped()).count();
             [plan.servers.len().to_string(), wrapped.to_string()]
         }
     };

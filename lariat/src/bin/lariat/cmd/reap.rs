@@ -34,7 +34,8 @@ const LADDER: Ladder = Ladder {
 /// more, or has done something meanwhile, is left alone. Processes are signalled by identity, never
 /// by name or group: SIGTERM, two seconds, SIGKILL. There is a receipt for each in the event log.
 ///
-/// Exit code 0 if nothing is left, 1 if something survived, 2 if nobody said yes.
+/// Exit code 0 if nothing is left, 1 if something is: it survived, was left alone, or was only looked
+/// at (--dry-run). 2 if nobody said yes.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   lariat reap --dry-run
@@ -73,6 +74,15 @@ struct Outcome {
     left_alone: Vec<Finding>,
 }
 
+impl Outcome {
+    /// True if somebody is still there who should not be.
+    fn is_work_left(&self) -> bool {
+        !self.left_alone.is_empty()
+            || self.reaped.iter().any(|one| !one.survivors.is_empty())
+            || self.finished.iter().any(|receipt| !receipt.survivors.is_empty())
+    }
+}
+
 /// The receipt of a server that was ended.
 #[derive(Debug, Serialize)]
 struct Reaped {
@@ -101,8 +111,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let mut outcome = Outcome { finished, ..Outcome::default() };
     let looked = Instant::now();
     outcome.found = leaks(args);
-    if !args.json {
-        show::out(&before(&outcome));
+    let mut heard = args.json || show::out(&before(&outcome));
+    if !heard && !args.yes {
+        // Whoever is asked has to have seen what for.
+        return ExitCode::FAILURE;
     }
     let mut refused = false;
     if !args.dry_run && !outcome.found.is_empty() {
@@ -120,14 +132,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             }
         }
     }
-    if args.json {
-        show::out(&(serde_json::to_string_pretty(&outcome).unwrap_or_default() + "\n"));
-    } else {
-        show::out(&after(&outcome));
-    }
-    let survived = outcome.reaped.iter().any(|one| !one.survivors.is_empty())
-        || outcome.finished.iter().any(|receipt| !receipt.survivors.is_empty());
-    match (survived, refused) {
+    heard &= show::out(&match args.json {
+        true => serde_json::to_string_pretty(&outcome).unwrap_or_default() + "\n",
+        false => after(&outcome),
+    });
+    let left = !heard || (args.dry_run && !outcome.found.is_empty()) || outcome.is_work_left();
+    match (left, refused) {
         (true, _) => ExitCode::FAILURE,
         (false, true) => ExitCode::from(2),
         (false, false) => ExitCode::SUCCESS,
@@ -166,7 +176,9 @@ fn end(args: &Args, books: &Books, looked: Instant, outcome: &mut Outcome) {
 /// True if it is found again, is what it was, and has done nothing in between.
 fn is_same(leak: &Finding, again: &[Finding]) -> bool {
     again.iter().any(|now| {
-        let idle = now.turns == leak.turns || leak.kind != Kind::Superseded;
+        // A child that came or went is something that was done, too.
+        let moved = now.turns != leak.turns || now.tree != leak.tree;
+        let idle = leak.kind != Kind::Superseded || (leak.turns.is_some() && !moved);
         now.root() == leak.root() && now.kind == leak.kind && now.server == leak.server && idle
     })
 }
@@ -225,9 +237,9 @@ fn after(outcome: &Outcome) -> String {
             outcome.reaped.iter().map(|one| part(&one.processes)).sum::<u32>()
         };
         text += &format!(
-            "ended {} servers, {} processes: {} left by themselves, {} when asked, {} killed\n",
-            outcome.reaped.len(),
-            sum(|p| p.seen),
+            "ended {}, {}: {} left by themselves, {} when asked, {} killed\n",
+            show::count(outcome.reaped.len(), "server"),
+            show::count(sum(|p| p.seen) as usize, "process"),
             sum(|p| p.left),
             sum(|p| p.asked),
             sum(|p| p.killed)

@@ -35,7 +35,17 @@ pub(crate) struct Fate {
     /// The project it belongs to, where a file has servers of several.
     pub(crate) within: Option<String>,
     pub(crate) line: usize,
+    /// How the host starts it, word for word; none if it is no process of this machine. The words can
+    /// hold secrets, and are compared only.
+    pub(crate) launch: Option<Vec<String>>,
     pub(crate) outcome: Outcome,
+}
+
+impl Fate {
+    /// True if Lariat is in front of it, whoever put it there.
+    pub(crate) fn is_wrapped(&self) -> bool {
+        self.launch.as_ref().is_some_and(|words| entry::wrapping(words) != Wrapping::Nobody)
+    }
 }
 
 /// What becomes of a server, and why.
@@ -101,7 +111,8 @@ pub(crate) fn plan(reading: Reading, text: &str, want: &Want) -> Result<Plan, Br
         };
         let (line, _) = tree::place(text, server.node.span.start);
         let within = within(&server.way);
-        fates.push(Fate { server: server.name, within, line, outcome });
+        let launch = Launch::of(&server, reading.command).ok().map(|launch| launch.said());
+        fates.push(Fate { server: server.name, within, line, launch, outcome });
     }
     if edits.is_empty() {
         return Ok(Plan { text: text.to_owned(), servers: fates });

@@ -4,7 +4,8 @@
 //! A program's name alone is never enough: arguments have to be the same as well, and an interpreter
 //! without any is nobody in particular.
 
-use super::{Configured, Process};
+use super::Process;
+use crate::hosts::Configured;
 
 /// Programs that say nothing about what they run.
 const INTERPRETERS: [&str; 13] = [
@@ -32,18 +33,7 @@ const BEFORE_SCRIPT: usize = 3;
 
 /// True if this process runs what is configured.
 pub(super) fn runs(configured: &Configured, process: &Process) -> bool {
-    let (command, args) = unwrapped(&configured.command, &configured.args);
-    is_run(command, args, process, 0)
-}
-
-/// The server's own command, if the configuration wraps it already.
-fn unwrapped<'a>(command: &'a str, args: &'a [String]) -> (&'a str, &'a [String]) {
-    let wraps = last_part(command) == "lariat" && args.first().is_some_and(|verb| verb == "run");
-    let inner = args.iter().position(|word| word == "--").map(|at| &args[at + 1..]);
-    match inner.and_then(<[String]>::split_first) {
-        Some((inner, rest)) if wraps => (inner, rest),
-        _ => (command, args),
-    }
+    is_run(&configured.command, &configured.args, process, 0)
 }
 
 fn is_run(command: &str, args: &[String], process: &Process, depth: usize) -> bool {
@@ -219,8 +209,7 @@ mod tests {
     #[track_caller]
     fn check(configured: &str, process: &str, script: Option<&str>) -> bool {
         let mut all = words(configured);
-        let configured =
-            Configured { host: "h".into(), server: "s".into(), command: all.remove(0), args: all };
+        let configured = Configured { command: all.remove(0), args: all, ..Configured::default() };
         let argv = process.split('|').map(String::from).collect();
         let process = Process { argv, script: script.map(String::from), ..Process::default() };
         runs(&configured, &process)
@@ -235,7 +224,6 @@ mod tests {
             ("mcp-server-time --tz UTC", "/usr/bin/python3|/home/u/bin/mcp-server-time|--tz|UTC"),
             ("thing", "node|--no-warnings|/usr/bin/thing"),
             ("python -m thing", "python3.12|-m|thing"),
-            ("lariat run --idle auto -- node /srv/a.js", "node|/srv/a.js"),
             ("node ${workspaceFolder}/a.js", "node|/home/u/w/a.js"),
             ("node ~/a.js", "node|/home/u/a.js"),
             ("sh -c exec", "sh|-c|exec"),
@@ -243,7 +231,7 @@ mod tests {
         ] {
             assert!(check(configured, process, None), "{configured} is {process}");
         }
-        let mut shell = Configured { host: "h".into(), ..Configured::default() };
+        let mut shell = Configured::default();
         (shell.command, shell.args) = ("bash".into(), vec!["-lc".into(), "exec node /a.js".into()]);
         let process = Process { argv: words("node /a.js"), ..Process::default() };
         assert!(runs(&shell, &process));

@@ -4,12 +4,14 @@
 //! the pipe is opened for a moment for reading, as the server itself has it, and polled.
 
 use super::sockets::{self, Other};
-use super::{Configured, End, Finding, KnownHost, Picture, Process, Stream, command, is_host};
+use super::{End, Finding, KnownHost, Picture, Process, Stream, command};
+use super::{is_host, is_launchers_shell};
+use crate::hosts::Configured;
 use lariat::contain::process;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::time::Timespec;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
@@ -24,13 +26,19 @@ pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
     let ticks = rustix::param::clock_ticks_per_second();
     let mut processes: Vec<Process> =
         process::pids().into_iter().filter_map(|pid| shallow(pid, uid)).collect();
-    let is_server = |p: &Process| configured.iter().any(|c| command::runs(c, p));
+    let ours = |p: &&Process| p.uid == uid && !p.is_dead;
+    let is_server = |p: &&Process| configured.iter().any(|c| command::runs(c, p));
+    let servers: Vec<&Process> = processes.iter().filter(ours).filter(is_server).collect();
+    // A launcher's shell that waits for a server is judged in its place.
+    let parents: HashSet<i32> = servers.iter().map(|p| p.parent).collect();
+    let shells = processes.iter().filter(|p| parents.contains(&p.pid) && is_launchers_shell(p));
+    let matter: HashSet<i32> = servers.iter().copied().chain(shells).map(|p| p.pid).collect();
     let (mut sockets, own_pids) = (None, link("/proc/self/ns/pid"));
     for process in processes.iter_mut().filter(|p| p.uid == uid && !p.is_dead) {
         if !is_host(process, hosts).is_empty() {
             process.ends = ends(process.pid);
         }
-        if is_server(process) {
+        if matter.contains(&process.pid) {
             let sockets = sockets.get_or_insert_with(sockets::all);
             close(process, sockets, &own_pids);
         }
@@ -48,7 +56,15 @@ pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
 pub(crate) fn weigh(findings: &mut [Finding]) {
     let until = Instant::now() + WEIGHING;
     for finding in findings.iter_mut().take_while(|_| Instant::now() < until) {
-        finding.pss_bytes = finding.tree.iter().map(|pid| process::proportional(*pid)).sum();
+        finding.pss_bytes = finding.tree.iter().map(|one| process::proportional(one.pid)).sum();
+    }
+}
+
+/// Counts how often the processes of each of them were given a CPU, those below the server too: a
+/// script can wait for the one that works.
+pub(crate) fn count(findings: &mut [Finding]) {
+    for finding in findings {
+        finding.turns = Some(finding.tree.iter().map(|one| turns(one.pid)).sum());
     }
 }
 
@@ -140,7 +156,7 @@ fn inode(target: &str) -> Option<(&str, u64)> {
     matches!(kind, "pipe" | "socket").then_some((kind, inode))
 }
 
-/// Looks closely at one that runs something configured.
+/// Looks closely at one that runs something configured, or waits for it.
 fn close(process: &mut Process, sockets: &HashMap<u64, Other>, own_pids: &str) {
     let pid = process.pid;
     process.stdin = stream(pid, 0, sockets);
@@ -152,7 +168,6 @@ fn close(process: &mut Process, sockets: &HashMap<u64, Other>, own_pids: &str) {
     link(&format!("/proc/{pid}/cwd")).hash(&mut hasher);
     fs::read(format!("/proc/{pid}/environ")).unwrap_or_default().hash(&mut hasher);
     process.setting = hasher.finish();
-    process.turns = turns(pid);
 }
 
 fn stream(pid: i32, number: i32, sockets: &HashMap<u64, Other>) -> Stream {

@@ -6,11 +6,12 @@ const AFTER: Duration = Duration::from_secs(60);
 const INIT: i32 = 1;
 
 fn configured() -> Vec<Configured> {
-    let one = |host: &str, server: &str| Configured {
-        host: host.into(),
+    let one = |host: &'static str, server: &str| Configured {
+        host,
         server: server.into(),
         command: "node".into(),
         args: vec![format!("/srv/{server}.js")],
+        wrapped: false,
     };
     vec![one("codex", "a"), one("codex", "b"), one("cursor", "a")]
 }
@@ -189,10 +190,10 @@ fn launchers_and_children_are_one_tree() {
     let all = found(vec![npm, shell.clone(), leaf.clone()]);
     assert_eq!((all.len(), all[0].pid, all[0].processes, all[0].rss_bytes), (1, 11, 3, 30));
     // The launcher is gone, its shell waits.
-    let shell = Process { parent: INIT, ..shell };
+    let shell = Process { parent: INIT, stdin: Stream::Closed, ..shell };
     let leaf = Process { stdin: Stream::Closed, ..leaf };
     let all = found(vec![shell.clone(), leaf.clone()]);
-    assert_eq!((all[0].pid, all[0].processes), (12, 2), "{all:?}");
+    assert_eq!((all[0].kind, all[0].pid, all[0].processes), (Kind::Orphaned, 12, 2), "{all:?}");
     // Somebody's own shell is not the server's.
     let interactive = Process { argv: vec!["bash".into()], ..shell };
     assert_eq!(kinds(vec![interactive, leaf]), [(13, Kind::Unsure)]);

@@ -2,17 +2,19 @@
 
 use crate::cmd::ps;
 use crate::hosts::table::HOSTS;
-use crate::leaks::{Configured, Finding, Kind, KnownHost, find, look};
+use crate::hosts::{Entry, shown};
+use crate::leaks::{Finding, Kind, KnownHost, find, look};
 use crate::{env, hosts, show};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Extensions of editors: their servers are children of the editor.
 const IN_EDITORS: [&str; 2] = ["cline", "roo"];
 const EDITORS: [&str; 3] = ["vscode", "cursor", "windsurf"];
 
-/// How many servers the hosts have configured.
+/// How many servers the hosts have configured, and which of their files nobody can read.
 #[derive(Default, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Hosts(BTreeMap<&'static str, Count>);
@@ -21,6 +23,15 @@ pub(crate) struct Hosts(BTreeMap<&'static str, Count>);
 struct Count {
     wrapped: usize,
     not_wrapped: usize,
+    unreadable: Vec<Unreadable>,
+}
+
+/// A config that cannot be read: what is in it is not looked for.
+#[derive(Serialize)]
+struct Unreadable {
+    file: PathBuf,
+    /// With line and column, where there are any.
+    error: String,
 }
 
 /// What was found.
@@ -34,23 +45,24 @@ pub(crate) struct Servers {
 /// Reads the hosts' configurations and looks at everyone.
 pub(crate) fn search(after: Duration) -> (Hosts, Servers) {
     let project = std::env::current_dir().ok();
-    let configured = env::hosts(project).map(|around| hosts::configured(&around));
+    let configs = env::hosts(project).map(|around| hosts::configs(&around)).unwrap_or_default();
     let mut counts = Hosts::default();
     let mut servers = Vec::new();
-    for one in configured.unwrap_or_default() {
-        let count = counts.0.entry(one.host).or_default();
-        *if one.wrapped { &mut count.wrapped } else { &mut count.not_wrapped } += 1;
-        servers.push(Configured {
-            host: one.host.into(),
-            server: one.server,
-            command: one.command,
-            args: one.args,
-        });
+    for config in configs {
+        let count = counts.0.entry(config.host).or_default();
+        match config.servers {
+            Ok(entries) => entries.into_iter().for_each(|entry| count.add(entry, &mut servers)),
+            Err(problem) => {
+                let error = shown::problem(&problem).trim_start_matches([':', ' ']).into();
+                count.unreadable.push(Unreadable { file: config.file, error });
+            }
+        }
     }
     let known = known_hosts();
     let picture = look::look(&servers, &known);
     let mut found = Servers::of(find(&picture, &servers, &known, after));
     look::weigh(&mut found.leaks);
+    look::count(&mut found.leaks);
     (counts, found)
 }
 
@@ -79,21 +91,23 @@ impl Servers {
         if self.leaks.is_empty() {
             text += "  no leaks\n";
         } else {
-            text +=
-                &format!("  {} leaked. `lariat reap` ends them, after asking\n", cost(&self.leaks));
+            text += &format!(
+                "  {} leaked. `lariat reap` asks, and ends what leaked\n",
+                cost(&self.leaks)
+            );
         }
         if !self.running.is_empty() {
             let names = names(&self.running);
             text += &format!("  {} in use and not wrapped ({names})", cost(&self.running));
-            text += ": `lariat install` would hold them\n";
+            text += ": `lariat install` holds such servers\n";
         }
         if !self.unsure.is_empty() {
             let pids: Vec<String> = self.unsure.iter().take(8).map(|f| f.pid.to_string()).collect();
             let more = if self.unsure.len() > 8 { " …" } else { "" };
             text += &format!(
-                "  not sure: {} run a configured command, and nothing else ties them to a host; they \
-                 are left alone (pid {}{more})\n",
-                self.unsure.len(),
+                "  not sure: {} with a configured command that nothing else ties to a host, and that \
+                 nobody touches (pid {}{more})\n",
+                show::count(self.unsure.len(), "process"),
                 pids.join(", ")
             );
         }
@@ -101,15 +115,48 @@ impl Servers {
     }
 }
 
+impl Count {
+    fn add(&mut self, entry: Entry, servers: &mut Vec<hosts::Configured>) {
+        match entry {
+            Entry::Here(server) => {
+                *if server.wrapped { &mut self.wrapped } else { &mut self.not_wrapped } += 1;
+                servers.push(server);
+            }
+            Entry::Elsewhere => self.not_wrapped += 1,
+        }
+    }
+}
+
 impl Hosts {
+    /// True if there is a config that nobody can read.
+    pub(super) fn has_unreadable(&self) -> bool {
+        self.0.values().any(|count| !count.unreadable.is_empty())
+    }
+
     pub(super) fn text(&self) -> String {
+        let home = env::hosts(None).map(|around| around.home).unwrap_or_default();
         let line = |(host, count): (&&str, &Count)| {
-            let Count { wrapped, not_wrapped } = count;
+            let Count { wrapped, not_wrapped, unreadable } = count;
             let all = wrapped + not_wrapped;
-            format!("  {host:16} {all} servers, {wrapped} of them wrapped\n")
+            let servers = show::count(all, "server");
+            let read = match all {
+                0 => String::new(),
+                _ => format!("  {host:16} {servers}, {wrapped} of them wrapped\n"),
+            };
+            let unread = unreadable.iter().map(|one| one.line(host, &home));
+            [read].into_iter().chain(unread).collect::<String>()
         };
         let text: String = self.0.iter().map(line).collect();
         if text.is_empty() { "  no host has a server configured\n".into() } else { text }
+    }
+}
+
+impl Unreadable {
+    /// `FILE:LINE:COLUMN: why`, as editors and people follow it.
+    fn line(&self, host: &str, home: &Path) -> String {
+        let file = shown::path(&self.file, home);
+        let gap = if self.error.starts_with(|c: char| c.is_ascii_digit()) { ":" } else { ": " };
+        format!("  {host:16} cannot be read: {file}{gap}{}\n", show::plain(&self.error))
     }
 }
 
@@ -117,9 +164,9 @@ impl Hosts {
 pub(crate) fn cost(found: &[Finding]) -> String {
     let sum = |part: fn(&Finding) -> u64| found.iter().map(part).sum::<u64>();
     format!(
-        "{} servers ({} processes, {}, {} of CPU)",
-        found.len(),
-        sum(|f| f.processes as u64),
+        "{} ({}, {}, {} of CPU)",
+        show::count(found.len(), "server"),
+        show::count(sum(|f| f.processes as u64) as usize, "process"),
         show::bytes(sum(memory)),
         ps::time(sum(|f| f.cpu_ms) as f64 / 1000.0)
     )
