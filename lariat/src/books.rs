@@ -10,6 +10,7 @@ mod events;
 mod health;
 mod living;
 mod onlooker;
+mod paper;
 mod starts;
 mod status;
 
@@ -261,7 +262,7 @@ impl Books {
     }
 
     fn if_crashed(&self, path: &Path, here: &Place, patience: Instant) -> Option<Entry> {
-        let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+        let file = paper::open(path, true).ok()?;
         // What a page says is done. One that somebody else has put there is not ours.
         if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {
             return None;
@@ -269,7 +270,7 @@ impl Books {
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             // Held by a living session, or by a guardian that is at work. If the wrapper is dead,
             // the guardian may be dying at this very moment; a moment is what it gets.
-            let page = serde_json::from_slice::<Page>(&fs::read(path).ok()?).ok()?;
+            let page = serde_json::from_slice::<Page>(&paper::read(path).ok()?).ok()?;
             if page.place != *here {
                 return None;
             }
@@ -287,7 +288,7 @@ impl Books {
         if file.metadata().ok()?.nlink() == 0 {
             return None;
         }
-        let Ok(page) = serde_json::from_slice::<Page>(&fs::read(path).ok()?) else {
+        let Ok(page) = serde_json::from_slice::<Page>(&paper::read(path).ok()?) else {
             // Nothing is written in it: the power was cut. What another version wrote is not ours to
             // judge, nor to forget.
             if file.metadata().is_ok_and(|meta| meta.len() == 0) {
@@ -421,7 +422,7 @@ impl Entry {
     }
 
     fn unfinished(&self) -> Option<Receipt> {
-        serde_json::from_slice(&fs::read(self.so_far()).ok()?).ok()
+        serde_json::from_slice(&paper::read(&self.so_far()).ok()?).ok()
     }
 
     /// Ends what is left of the processes of a session that nobody holds any more.

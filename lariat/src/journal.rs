@@ -23,7 +23,7 @@ pub struct Journal {
 impl Journal {
     /// Opens or makes the file, readable by its owner alone.
     pub fn open(path: &Path, limit: u64) -> io::Result<Journal> {
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        let file = plain(OpenOptions::new().append(true).create(true).mode(0o600), path)?;
         Ok(Journal { path: path.into(), limit, file })
     }
 
@@ -46,6 +46,13 @@ pub fn predecessor(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");
     name.into()
+}
+
+/// Opens a plain file and nothing else: whoever opened a pipe would wait for ever, in front of a host.
+pub(crate) fn plain(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)?;
+    let is_plain = file.metadata()?.is_file();
+    is_plain.then_some(file).ok_or_else(|| io::Error::other("it is no plain file"))
 }
 
 /// Makes a directory and its parents, the last ones for their owner alone.

@@ -1,13 +1,13 @@
 //! How the books are: what is in them that should not be, and how much room they take. Looking
 //! changes nothing.
 
-use super::{Books, Page, Place};
+use super::{Books, Page, Place, paper};
 use crate::id::{ServerName, SessionId};
 use crate::journal::predecessor;
 use crate::receipt::{Receipt, Survivor};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -75,7 +75,7 @@ impl Books {
 
 impl Health {
     fn page(&mut self, path: &Path, here: &Place) {
-        let Ok(file) = File::open(path) else {
+        let Ok(file) = paper::open(path, false) else {
             return self.unreadable.push(name(path));
         };
         // Shared, and for a moment only: whoever wants to finish a crash tries again.
@@ -83,7 +83,7 @@ impl Health {
         if file.metadata().is_ok_and(|meta| meta.nlink() == 0) {
             return;
         }
-        let text = fs::read(path).unwrap_or_default();
+        let text = paper::read(path).unwrap_or_default();
         match serde_json::from_slice::<Page>(&text) {
             Err(_) => self.unreadable.push(name(path)),
             // One from before a reboot is ours to finish.
@@ -98,7 +98,7 @@ impl Health {
     }
 
     fn left(&mut self, path: &Path) {
-        let text = fs::read(path).unwrap_or_default();
+        let text = paper::read(path).unwrap_or_default();
         if let Ok(Receipt { session, server, survivors, .. }) = serde_json::from_slice(&text) {
             self.survivors.push(Left { session, server, survivors });
         }

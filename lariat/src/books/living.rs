@@ -25,6 +25,10 @@ impl Books {
             return Err(io::Error::other("it lives on another machine or in another container"));
         }
         let (pid, start) = page.wrapper;
-        Ok(Member { pid, start }.signal(Signal::TERM)?)
+        let wrapper = Member { pid, start };
+        let asked = wrapper.signal(Signal::TERM)?;
+        // Who was stopped hears it now.
+        let _as_well = wrapper.signal(Signal::CONT)?;
+        Ok(asked)
     }
 }

@@ -5,7 +5,7 @@
 
 use super::crowd::{Crowd, Person};
 use super::status::{self, Pulse};
-use super::{Books, Page, Place};
+use super::{Books, Page, Place, paper};
 use crate::docker::client::{Client, Kind, Thing};
 use crate::moment;
 use crate::receipt::{Receipt, Survivor};
@@ -14,7 +14,6 @@ use contain::{Member, process};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -282,15 +281,13 @@ impl Known {
 
 /// What a file says, if it is ours, and whether somebody holds it.
 pub(super) fn read_page(path: &Path) -> Option<(Page, bool)> {
-    let mut file = File::open(path).ok()?;
+    let file = paper::open(path, false).ok()?;
     let meta = file.metadata().ok()?;
     // What a page says is shown and done. One that somebody else has put there is not ours.
     if meta.uid() != rustix::process::geteuid().as_raw() || meta.nlink() == 0 {
         return None;
     }
-    let mut text = Vec::with_capacity(meta.len() as usize + 1);
-    file.read_to_end(&mut text).ok()?;
-    Some((serde_json::from_slice(&text).ok()?, is_locked(&file)))
+    Some((serde_json::from_slice(&paper::rest(&file).ok()?).ok()?, is_locked(&file)))
 }
 
 /// True if somebody holds this page.
@@ -301,7 +298,7 @@ fn is_locked(page: &File) -> bool {
 
 /// Who was left when the session with this page ended.
 fn left(page: &Path) -> Vec<Survivor> {
-    let text = fs::read(page.with_extension("receipt")).ok();
+    let text = paper::read(&page.with_extension("receipt")).ok();
     let receipt = text.and_then(|text| serde_json::from_slice::<Receipt>(&text).ok());
     receipt.map(|receipt| receipt.survivors).unwrap_or_default()
 }

@@ -8,7 +8,7 @@
 //! A file that cannot be read, written or locked is no reason not to start a server. It is then not
 //! counted.
 
-use super::{Books, Place};
+use super::{Books, Place, paper};
 use crate::id::{ServerName, SessionId};
 use crate::journal::make_private_dir;
 use contain::Member;
@@ -151,7 +151,7 @@ impl Generation {
     pub fn is_superseded(&self) -> bool {
         let Some((path, session)) = &self.counted else { return false };
         // Without a lock: what is being written just now is read the next time.
-        let record = File::open(path).ok().and_then(|file| Record::read(&file));
+        let record = paper::open(path, false).ok().and_then(|file| Record::read(&file));
         record.is_some_and(|record| record.newest != *session)
     }
 }
@@ -310,7 +310,7 @@ fn discard_if_over(path: &Path, here: &Place, kept: Duration) {
     if age(path) < kept {
         return;
     }
-    let Ok(file) = OpenOptions::new().read(true).write(true).open(path) else { return };
+    let Ok(file) = paper::open(path, true) else { return };
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }

@@ -3,7 +3,7 @@
 //! The page is written once and says where to look if everything else is lost. This file changes
 //! with the session and is for those who look on: lost or unwritten, nothing depends on it.
 
-use super::Entry;
+use super::{Entry, paper};
 use crate::snapshot::Status;
 use contain::{Gauge, Member};
 use rustix::time::{ClockId, clock_gettime};
@@ -66,7 +66,7 @@ fn beside(page: &Path) -> PathBuf {
 }
 
 fn read(page: &Path) -> Option<Told> {
-    serde_json::from_slice(&fs::read(beside(page)).ok()?).ok()
+    serde_json::from_slice(&paper::read(&beside(page)).ok()?).ok()
 }
 
 /// What the session with this page has said last, and where its pulse can be felt.

@@ -222,3 +222,16 @@ fn the_books_say_how_they_are() {
     assert_eq!(health.open_to_others, ["sessions"]);
     drop(living);
 }
+
+#[test]
+fn a_pipe_among_the_pages_keeps_nobody_waiting() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let desk = Desk::new();
+    for name in ["one.json", "one.state", "one.receipt"] {
+        let path = desk.books.sessions().join(name);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    }
+    assert_eq!(desk.books.sweep().len(), 0);
+    assert_eq!(desk.books.living(), []);
+    assert_eq!(desk.books.health().unreadable.len(), 1);
+}

@@ -6,11 +6,11 @@
 //! renamed twice between two looks; then the one in between is read as well, and only those before
 //! that are gone.
 
-use super::predecessor;
+use super::{plain, predecessor};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::inotify;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -43,13 +43,16 @@ struct Open {
 
 impl Open {
     fn at(path: &Path) -> Option<Open> {
-        let file = File::open(path).ok()?;
+        let file = plain(File::options().read(true), path).ok()?;
         let inode = file.metadata().ok()?.ino();
         Some(Open { file, inode })
     }
 
-    /// Everything up to the end.
+    /// Everything up to the end; from the beginning if somebody has emptied it.
     fn rest(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
+        if self.file.metadata()?.len() < self.file.stream_position()? {
+            self.file.rewind()?;
+        }
         self.file.read_to_end(into).map(drop)
     }
 }
@@ -162,6 +165,29 @@ mod tests {
     use super::super::{Journal, make_private_dir};
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn who_is_emptied_is_read_from_the_beginning() {
+        let dir = Dir::new("emptied");
+        let path = dir.0.join("a.log");
+        fs::write(&path, "one\ntwo\n").unwrap();
+        let (mut tail, head) = Tail::open(&path, 9).unwrap();
+        assert_eq!(head, b"one\ntwo\n");
+        fs::write(&path, "").unwrap();
+        assert_eq!(tail.read().unwrap(), b"");
+        Journal::open(&path, 100).unwrap().append(b"3\n").unwrap();
+        assert_eq!(tail.read().unwrap(), b"3\n");
+    }
+
+    #[test]
+    fn a_pipe_is_no_journal_and_keeps_nobody_waiting() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let dir = Dir::new("pipe");
+        let path = dir.0.join("a.log");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(Journal::open(&path, 100).is_err());
+        assert_eq!(Tail::open(&path, 9).unwrap().1, b"");
+    }
 
     #[test]
     fn the_last_lines() {

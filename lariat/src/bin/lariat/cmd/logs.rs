@@ -5,7 +5,7 @@ use super::run::no_home;
 use crate::{env, show};
 use lariat::books::Books;
 use lariat::id::ServerName;
-use lariat::journal::predecessor;
+use lariat::journal::{Tail, predecessor};
 use lariat::moment;
 use serde::Serialize;
 use std::fs;
@@ -125,10 +125,8 @@ fn server_of(events: &Path, session: &str) -> Option<String> {
     if !is_name {
         return None;
     }
-    let text = [predecessor(events), events.into()]
-        .map(|path| fs::read_to_string(path).unwrap_or_default())
-        .concat();
-    text.lines().rev().find_map(|line| {
+    let (_, text) = Tail::open(events, usize::MAX).ok()?;
+    String::from_utf8_lossy(&text).lines().rev().find_map(|line| {
         let event: serde_json::Value = serde_json::from_str(line).ok()?;
         let is_it = event["session"].as_str().is_some_and(|id| id.starts_with(session));
         is_it.then(|| Some(event["server"].as_str()?.to_string())).flatten()
