@@ -12,6 +12,7 @@ use crate::summon::{place, speak};
 use crate::{duration, env, show};
 use canvas::{Canvas, Tone};
 use lariat::books::{Books, Onlooker};
+use lariat::daemon::client::Client;
 use lariat::id::SessionId;
 use lariat::receipt::Receipt;
 use lariat::snapshot::{Living, State};
@@ -20,13 +21,20 @@ use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use terminal::{Event, Terminal};
+use tokio::time::timeout;
 use view::{View, Wish, of};
 
 /// How much of the end of the event log is read for a receipt.
 const TAIL: u64 = 256 << 10;
+
+/// How long the daemon may keep a key from being answered.
+const SAY: Duration = Duration::from_millis(300);
+
+/// How long it may take to end a session, graces and engines included.
+const CLOSE: Duration = Duration::from_secs(60);
 
 /// Shows every living session as it changes: state, memory, CPU, processes.
 ///
@@ -79,15 +87,17 @@ struct Top<'a> {
     view: View,
     /// Who was asked to leave.
     leaving: Vec<(SessionId, String)>,
-    /// What the daemon says of those whom it was asked to end.
+    /// Whom a question was asked about, and the daemon's session that it is part of.
+    doubted: Option<(SessionId, Option<SessionId>)>,
+    /// What the daemon will say of those whom it was asked to end.
     answers: Vec<Receiver<Result<(), String>>>,
 }
 
 impl<'a> Top<'a> {
     fn new(args: &'a Args) -> Top<'a> {
         let view = View::new(args.sort, env::speaks_utf8());
-        let (leaving, answers) = (Vec::new(), Vec::new());
-        Top { args, books: None, onlooker: None, view, leaving, answers }
+        let (leaving, answers, doubted) = (Vec::new(), Vec::new(), None);
+        Top { args, books: None, onlooker: None, view, leaving, doubted, answers }
     }
 
     fn run(mut self, mut terminal: Terminal) -> ExitCode {
@@ -152,10 +162,8 @@ impl<'a> Top<'a> {
             };
             self.view.say(tone, &text);
         }
-        for answer in self.answers.iter().filter_map(|answer| answer.try_recv().ok()) {
-            if let Err(why) = answer {
-                self.view.say(Tone::Bad, &why);
-            }
+        for why in unkept(&mut self.answers) {
+            self.view.say(Tone::Bad, &why);
         }
     }
 
@@ -167,20 +175,43 @@ impl<'a> Top<'a> {
         }
         let mut question =
             format!("end {} ({})?", one.server, of(one.processes, "process", "processes"));
-        if let Some(within) = one.within.as_ref().filter(|id| self.is_of_daemon(id)) {
-            question = format!("end session {within} of {}, all its servers?", one.server);
+        let mut owned = None;
+        if let Some(within) = one.within.clone() {
+            match self.is_of_daemon(&within) {
+                Some(true) => {
+                    question = format!("end session {within} of {}, all its servers?", one.server);
+                    owned = Some(within);
+                }
+                Some(false) => {}
+                None => return self.view.say(Tone::Warn, "the daemon does not answer; try again"),
+            }
         }
+        self.doubted = Some((session.clone(), owned));
         self.view.ask(session, &question);
     }
 
-    fn daemon(&self) -> Option<UnixStream> {
-        let dir = env::state_dir(self.args.state_dir.clone())?;
-        UnixStream::connect(place(&dir)).ok()
+    /// Connects to the daemon, for a thread that may wait.
+    fn daemon(&self) -> impl FnOnce() -> Option<UnixStream> + Send + use<> {
+        let dir = env::state_dir(self.args.state_dir.clone());
+        move || UnixStream::connect(place(&dir?)).ok()
     }
 
-    fn is_of_daemon(&self, session: &SessionId) -> bool {
-        let id = session.to_string();
-        self.daemon().is_some_and(|d| speak(d, async |mut c| c.look(&id).await).is_ok())
+    /// Whether the daemon has this session; `None` if it does not say so soon.
+    fn is_of_daemon(&self, session: &SessionId) -> Option<bool> {
+        let (id, daemon) = (session.to_string(), self.daemon());
+        let (says, heard) = channel();
+        std::thread::spawn(move || {
+            let look = async |mut client: Client| Ok(timeout(SAY, client.look(&id)).await);
+            let looked = daemon().map(|daemon| speak(daemon, look));
+            let has = match looked {
+                Some(Ok(Err(_late))) => None,
+                Some(Ok(Ok(found))) => Some(found.is_ok()),
+                Some(Err(_)) | None => Some(false),
+            };
+            // If nobody listens any more, nobody wants to know.
+            let _left = says.send(has);
+        });
+        heard.recv_timeout(SAY * 2).ok().flatten()
     }
 
     /// Ends a session: one of the daemon's through the daemon, which would start the server again;
@@ -189,14 +220,20 @@ impl<'a> Top<'a> {
         let Some(one) = self.view.find(session) else {
             return self.view.say(Tone::Dim, "it has ended already");
         };
-        let (server, within) = (one.server.to_string(), one.within.clone());
-        let owned = within.filter(|id| self.is_of_daemon(id));
-        if let Some((id, daemon)) = owned.and_then(|id| Some((id.to_string(), self.daemon()?))) {
+        let server = one.server.to_string();
+        let doubted = self.doubted.take().filter(|(doubted, _)| doubted == session);
+        if let Some(owned) = doubted.and_then(|(_, owned)| owned) {
+            let (id, daemon) = (owned.to_string(), self.daemon());
             let (says, heard) = channel();
             std::thread::spawn(move || {
-                let closed = speak(daemon, async |mut client| client.close(&id).await);
-                // If nobody listens any more, nobody wants to know.
-                let _left = says.send(closed.map(drop).map_err(|error| error.to_string()));
+                let close = async |mut client: Client| Ok(timeout(CLOSE, client.close(&id)).await);
+                let closed = match daemon().map(|daemon| speak(daemon, close)) {
+                    Some(Ok(Ok(closed))) => closed.map(drop).map_err(|error| error.to_string()),
+                    Some(Ok(Err(_late))) => Err("the daemon takes too long to end it".into()),
+                    Some(Err(error)) => Err(error.to_string()),
+                    None => Err("the daemon has gone, and its sessions end with it".into()),
+                };
+                let _left = says.send(closed);
             });
             self.answers.push(heard);
         } else {
@@ -214,6 +251,19 @@ impl<'a> Top<'a> {
         self.view.say(Tone::Warn, &format!("{server} is asked to leave …"));
         self.leaving.push((session.clone(), server));
     }
+}
+
+/// Why what was asked for did not come to be. What has been said is not listened for again.
+fn unkept(answers: &mut Vec<Receiver<Result<(), String>>>) -> Vec<String> {
+    let mut unkept = Vec::new();
+    answers.retain(|answer| match answer.try_recv() {
+        Ok(said) => {
+            unkept.extend(said.err());
+            false
+        }
+        Err(why) => why == TryRecvError::Empty,
+    });
+    unkept
 }
 
 /// Why somebody cannot be asked to leave.
@@ -245,4 +295,24 @@ fn receipt(books: &Books, session: &SessionId) -> Option<Receipt> {
     let text = String::from_utf8_lossy(&text);
     let mut receipts = text.lines().rev().filter_map(|line| serde_json::from_str(line).ok());
     receipts.find(|receipt: &Receipt| receipt.session == *session)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_heard_once_and_then_forgotten() {
+        let (refuses, refused) = channel();
+        let (agrees, agreed) = channel();
+        let (lost, never) = channel();
+        let (_silent, pending) = channel();
+        refuses.send(Err("no".to_owned())).unwrap();
+        agrees.send(Ok(())).unwrap();
+        drop::<std::sync::mpsc::Sender<Result<(), String>>>(lost);
+        let mut answers = vec![refused, agreed, never, pending];
+        assert_eq!(unkept(&mut answers), ["no"]);
+        assert_eq!(answers.len(), 1, "who has answered is still listened to");
+        assert!(unkept(&mut answers).is_empty());
+    }
 }
