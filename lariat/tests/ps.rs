@@ -144,6 +144,34 @@ fn who_is_asked_is_busy_and_then_idle() {
 }
 
 #[test]
+fn who_leaves_is_ending_in_every_mode() {
+    for mode in [&[][..], &["--relay"], &["--idle", "off", "--call-timeout", "60s"]] {
+        let place = Place::new();
+        let mut run = place.lariat("run");
+        // It does not read, so it does not see that its host has hung up.
+        run.args(["--grace", "30s"]).args(mode).args(["--", "sh", "-c", "echo up; exec sleep 60"]);
+        let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let before = until(PATIENCE, || listed(&place)[0]["state"] == "ready");
+        drop(child.stdin.take());
+        let ending = until(PATIENCE, || listed(&place)[0]["state"] == "ending");
+        let seen = listed(&place);
+        // Not waited for yet, so the number is its own.
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        if !until(PATIENCE, || child.try_wait().unwrap().is_some()) {
+            child.kill().unwrap();
+        }
+        child.wait().unwrap();
+        assert!(before && ending, "{mode:?}: {seen}");
+        assert!(until(PATIENCE, || pages(&place).is_empty()), "{:?}", pages(&place));
+        assert_nothing_left(&place);
+    }
+}
+
+#[test]
 fn whom_its_host_has_started_again_is_superseded() {
     let place = Place::new();
     let server = ["sh", "-c", "echo up; exec cat"];

@@ -1,5 +1,7 @@
 //! The loop around one life of a server: from its start until its tree is gone.
 
+mod owner;
+
 use super::bounds::{Beyond, Bounds};
 use super::ends::Ends;
 use super::hibernation::{Act, Over};
@@ -12,7 +14,7 @@ use crate::books::{Entry, Settled};
 use crate::docker::door::Door;
 use crate::receipt::Reason;
 use crate::snapshot::State;
-use crate::start::wire::{Order, Word};
+use crate::start::wire::Word;
 use crate::start::{self, Failure, Owner};
 use contain::signal::SIGCHLD;
 use contain::{Ask, Event, Exit, Hold, Limits, Report, Signals};
@@ -67,6 +69,8 @@ pub(super) struct Wrapper<'a> {
     had: Vec<i32>,
     exit: Option<Exit>,
     bounds: Bounds,
+    /// That it ends was said.
+    ending: bool,
 }
 
 impl<'a> Wrapper<'a> {
@@ -79,9 +83,9 @@ impl<'a> Wrapper<'a> {
         entry: &'a Entry,
         host: Option<&'a Host>,
     ) -> Wrapper<'a> {
-        let (cause, had, exit) = (None, Vec::new(), None);
+        let (cause, had, exit, ending) = (None, Vec::new(), None, false);
         let bounds = Bounds::new(Limits::default(), None);
-        Wrapper { hold, signals, host, drain, ends, entry, door, cause, had, exit, bounds }
+        Wrapper { hold, signals, host, drain, ends, entry, door, cause, had, exit, bounds, ending }
     }
 
     /// The same, with bounds.
@@ -139,6 +143,8 @@ impl<'a> Wrapper<'a> {
                             self.cause(Reason::Exited);
                         }
                         self.tell_exited(exit);
+                        // Others of the tree may take their time.
+                        self.tell_ending();
                     }
                     Event::GuardianDied => {
                         // A tree without a guardian is gone when we have no children at all.
@@ -275,42 +281,8 @@ impl<'a> Wrapper<'a> {
                 }
                 self.end(Reason::Failed("stdout-closed".into()), Ask::Closed);
             }
-            (Who::Owner, Ends::Held(control)) => {
-                let listens = control.hear();
-                let orders: Vec<Order> = std::iter::from_fn(|| control.order()).collect();
-                for order in orders {
-                    match order {
-                        Order::Close => self.end(Reason::Closed, Ask::Closed),
-                    }
-                }
-                if !listens {
-                    self.end(Reason::OwnerGone, Ask::OwnerDied);
-                }
-            }
+            (Who::Owner, _) => self.hear_owner(),
             _ => {}
-        }
-    }
-
-    /// Tells an owner that the command runs.
-    fn tell_started(&self) {
-        if let (Ends::Held(control), Some(leader)) = (&self.ends, self.hold.leader()) {
-            control.say(&Word::Started {
-                pid: leader.pid,
-                guardian: (self.hold.guardian().pid, self.hold.guardian().start),
-                backend: self.hold.backend().name().into(),
-            });
-        }
-    }
-
-    /// Tells an owner how the command ended, and what it said of that.
-    fn tell_exited(&mut self, exit: Exit) {
-        if let Ends::Held(control) = &self.ends {
-            self.drain.take();
-            let how = match exit {
-                Exit::Code(code) => format!("exit code {code}"),
-                Exit::Signal(signal) => contain::signal_name(signal),
-            };
-            control.say(&Word::Exited { how, last_words: self.drain.last_words() });
         }
     }
 
@@ -363,6 +335,15 @@ impl<'a> Wrapper<'a> {
     fn end(&mut self, reason: Reason, ask: Ask) {
         self.cause(reason);
         self.hold.ask(ask);
+        self.tell_ending();
+    }
+
+    /// Says that the session ends, once: its tree has the graces to leave, and who looks sees why it
+    /// does not answer any more. What only rests says so itself.
+    fn tell_ending(&mut self) {
+        if !self.only_rests() && !std::mem::replace(&mut self.ending, true) {
+            watched::tell(self.entry, State::Ending, None, &[]);
+        }
     }
 
     /// The first cause is the reason; but sleep is no end of a session.
