@@ -6,7 +6,7 @@
 
 use crate::member::Member;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Tells a gauge from anything else that a descriptor may be.
@@ -85,6 +85,13 @@ impl Gauge {
         let cell = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
         (cell(0)? == MAGIC).then_some(())?;
         cell(8)
+    }
+}
+
+/// Whoever is given a copy shows the same number.
+impl AsFd for Gauge {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
     }
 }
 

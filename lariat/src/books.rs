@@ -11,12 +11,15 @@ mod health;
 mod living;
 mod onlooker;
 mod paper;
+mod place;
 mod starts;
 mod status;
 
 pub use health::{Health, Left};
 pub use onlooker::Onlooker;
+pub use place::Place;
 pub use starts::{Generation, Rate, TooMany};
+pub(crate) use status::Pulse;
 
 use crate::docker::door::Door;
 use crate::docker::endpoint::Endpoint;
@@ -33,7 +36,7 @@ use contain::{Machine, Mark, Member, Report};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use status::Pulse;
+use status::Shown;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -74,6 +77,9 @@ pub struct Page {
     pub wrapper: (i32, u64),
     /// The host, by pid and start time.
     pub host: Option<(i32, u64)>,
+    /// For whom the host wanted it, if that is somebody else, by pid and start time.
+    #[serde(default)]
+    pub on_behalf: Option<(i32, u64)>,
     /// The backend that was planned.
     pub backend: String,
     /// The number its processes carry.
@@ -106,37 +112,6 @@ pub struct Docker {
     pub socket: PathBuf,
 }
 
-/// Where pids mean what they say.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    machine: String,
-    boot: String,
-    pid_namespace: String,
-}
-
-impl Place {
-    /// Here and now.
-    pub fn here() -> Place {
-        let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
-        let link = |path: &str| fs::read_link(path).unwrap_or_default();
-        Place {
-            machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            boot: text("/proc/sys/kernel/random/boot_id"),
-            pid_namespace: link("/proc/self/ns/pid").to_string_lossy().into_owned(),
-        }
-    }
-}
-
-impl Place {
-    /// True if a crash there is finished from here. Another machine or container may share the
-    /// directory: its pids mean nothing here. After a reboot its processes are gone anyway.
-    fn is_finished_from(&self, here: &Place) -> bool {
-        let same_boot = self.boot == here.boot;
-        let same_pids = self.pid_namespace == here.pid_namespace;
-        self.machine == here.machine && (same_pids || !same_boot)
-    }
-}
-
 /// A session that is about to be.
 #[derive(Debug)]
 pub struct Opening<'a> {
@@ -150,6 +125,8 @@ pub struct Opening<'a> {
     pub machine: &'a Machine,
     /// Who started us.
     pub host: Option<Member>,
+    /// For whom they did, if that is somebody else.
+    pub on_behalf: Option<Member>,
     /// The engine that its processes may use.
     pub engine: Option<Endpoint>,
     /// The podman that the server is.
@@ -213,6 +190,7 @@ impl Books {
             server: opening.server,
             wrapper: me,
             host: opening.host.map(|m| (m.pid, m.start)),
+            on_behalf: opening.on_behalf.map(|m| (m.pid, m.start)),
             backend: opening.machine.backend.name().into(),
             mark: opening.mark.number(),
             leaf: opening.machine.leaf.clone(),
@@ -381,7 +359,7 @@ pub struct Entry {
     /// Nobody had it any more when it was found.
     swept: bool,
     /// What changes too often to be written down.
-    pulse: OnceLock<Pulse>,
+    pulse: OnceLock<Shown>,
 }
 
 impl Entry {
@@ -523,9 +501,10 @@ impl Entry {
         }
         if !receipt.survivors.is_empty() {
             // Whoever looks again goes on from here. Unwritten, they begin anew.
+            let draft = self.path.with_extension("receipt.new");
             let _begin_anew = serde_json::to_vec(&receipt)
                 .map_err(io::Error::from)
-                .and_then(|text| fs::write(self.so_far(), text));
+                .and_then(|text| replace(&self.so_far(), &draft, &text));
         }
         let unwritten = self.page.receipt.as_ref().and_then(|path| {
             let path = Path::new(OsStr::from_bytes(path));
@@ -569,12 +548,17 @@ fn haunting(earlier: &Receipt, now: &Receipt) -> Vec<Survivor> {
 
 /// Writes a receipt where the user wants it, whole or not at all.
 pub fn write_receipt(path: &Path, session: &SessionId, receipt: &Receipt) -> io::Result<()> {
-    let draft = receipt_draft(path, session);
     let mut text = serde_json::to_vec(receipt)?;
     text.push(b'\n');
-    let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
+    replace(path, &receipt_draft(path, session), &text)
+}
+
+/// Puts a file in the place of another. Whoever reads it sees all of it or the one before, and
+/// whoever looks at the directory sees that something has changed.
+fn replace(path: &Path, draft: &Path, text: &[u8]) -> io::Result<()> {
+    let written = fs::write(draft, text).and_then(|()| fs::rename(draft, path));
     if written.is_err() {
-        let _absent = fs::remove_file(&draft);
+        let _absent = fs::remove_file(draft);
     }
     written
 }

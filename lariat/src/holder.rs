@@ -9,9 +9,10 @@ use crate::docker::podman;
 use crate::relay::{self, Held};
 use crate::start::Plan;
 use crate::start::local::{self, VERB};
-use crate::start::wire::{Brief, Control, Word};
+use crate::start::wire::{Brief, Control, Given, Word};
+use contain::Member;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 /// Becomes a holder if the command line says so, and then never returns. Call it first thing in
@@ -35,14 +36,14 @@ pub fn main_if_asked() {
     }
     contain::close_leaked();
     let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() else { contain::leave(125) };
-    if let Some((control, stdin, stdout, brief)) = Control::receive(UnixStream::from(socket)) {
-        hold(control, (stdin, stdout), brief);
+    if let Some((control, given, brief)) = Control::receive(UnixStream::from(socket)) {
+        hold(control, given, brief);
     }
     contain::leave(0)
 }
 
 /// Holds one server for the owner at the other end.
-fn hold(mut control: Control, (stdin, stdout): (OwnedFd, OwnedFd), brief: Brief) {
+fn hold(mut control: Control, given: Given, brief: Brief) {
     if let Some(cwd) = &brief.cwd
         && let Err(e) = std::env::set_current_dir(cwd)
     {
@@ -50,6 +51,7 @@ fn hold(mut control: Control, (stdin, stdout): (OwnedFd, OwnedFd), brief: Brief)
         return control.say(&Word::Failed { why });
     }
     let (ladder, backend) = (brief.ladder(), brief.choice());
+    let on_behalf = brief.on_behalf.map(|(pid, start)| Member { pid, start });
     let Brief { owner, within, server, program, args, docker, state_dir, sweep, .. } = brief;
     let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
     let podman = podman::podman_run(program.as_ref(), &args).filter(|_| docker.is_some());
@@ -59,6 +61,7 @@ fn hold(mut control: Control, (stdin, stdout): (OwnedFd, OwnedFd), brief: Brief)
         plan: Plan {
             server,
             within: Some(within),
+            on_behalf,
             ladder,
             backend,
             docker,
@@ -70,8 +73,7 @@ fn hold(mut control: Control, (stdin, stdout): (OwnedFd, OwnedFd), brief: Brief)
             // Whoever embeds the library counts for itself.
             max_starts: Rate::OFF,
         },
-        stdin,
-        stdout,
+        given,
         owner,
     };
     if let Err(failure) = relay::hold(held, &mut control) {

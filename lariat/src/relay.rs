@@ -31,7 +31,8 @@ pub use policy::{Idle, Policy};
 use crate::id::ServerName;
 use crate::journal::{Journal, make_private_dir};
 use crate::receipt::Receipt;
-use crate::start::wire::{Control, Word};
+use crate::snapshot::State;
+use crate::start::wire::{Control, Given, Word};
 use crate::start::{Around, Failure, Ground, Owner, Plan, Running};
 use contain::signal::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGURG, SIGUSR1,
@@ -44,7 +45,7 @@ use outlet::Outlet;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use stderr::Drain;
 use watched::Served;
@@ -106,9 +107,8 @@ pub(crate) struct Held {
     pub(crate) args: Vec<OsString>,
     /// How it is held.
     pub(crate) plan: Plan,
-    /// The server's own ends.
-    pub(crate) stdin: OwnedFd,
-    pub(crate) stdout: OwnedFd,
+    /// The server's own ends, and where its owner shows what passes through the others.
+    pub(crate) given: Given,
     /// The host, by pid and start time.
     pub(crate) owner: Option<(i32, u64)>,
 }
@@ -177,8 +177,8 @@ pub(crate) fn hold(held: Held, control: &mut Control) -> Result<Outcome, Failure
         program: held.program,
         args: held.args,
         env: Vec::new(),
-        stdin: held.stdin,
-        stdout: held.stdout,
+        stdin: held.given.stdin,
+        stdout: held.given.stdout,
         stderr: server_stderr,
     };
     let around = Around {
@@ -191,6 +191,11 @@ pub(crate) fn hold(held: Held, control: &mut Control) -> Result<Outcome, Failure
     };
     let Running { hold, entry, door } = ground.start(command, &around)?;
     control.say(&Word::Noted(entry.page().session.clone()));
+    if let Some(pulse) = held.given.pulse {
+        entry.show_pulse_of(pulse);
+        // By the pulse others see that nobody has spoken with it yet.
+        watched::tell(&entry, State::Ready, None, &[]);
+    }
     let ends = Ends::Held(control);
     Wrapper::new(hold, door, &signals, drain, ends, &entry, None).serve().and_then(only_life)
 }

@@ -27,7 +27,7 @@ use crate::journal::make_private_dir;
 use crate::receipt::{Receipt, Survivor};
 use crate::spec::{ServerSpec, Servers};
 use crate::start::local;
-use contain::{Choice, Ladder, Mark};
+use contain::{Choice, Ladder, Mark, Member};
 use server::{Driver, Gone, Order, View};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,6 +48,8 @@ const MAX_CONTAINERS: usize = 50;
 pub struct Config {
     /// What the host calls it.
     pub name: Option<String>,
+    /// For whom the host wants it, if that is somebody else: those who look on are told.
+    pub on_behalf: Option<Member>,
     /// Which servers.
     pub servers: Servers,
     /// Where the books, logs and events are.
@@ -74,6 +76,7 @@ impl Config {
     pub fn new(state_dir: impl Into<PathBuf>, servers: Servers) -> Config {
         Config {
             name: None,
+            on_behalf: None,
             servers,
             state_dir: state_dir.into(),
             holder: None,
@@ -91,6 +94,7 @@ impl Config {
 struct House {
     id: SessionId,
     name: Option<String>,
+    on_behalf: Option<Member>,
     holder: PathBuf,
     state_dir: PathBuf,
     ladder: Ladder,
@@ -217,6 +221,7 @@ impl Manager {
         let house = Arc::new(House {
             id: SessionId::of(mark),
             name: config.name,
+            on_behalf: config.on_behalf,
             holder,
             state_dir: config.state_dir,
             ladder: config.ladder,

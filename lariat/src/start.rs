@@ -33,6 +33,8 @@ pub struct Plan {
     pub server: ServerName,
     /// The session of several servers that it is part of.
     pub within: Option<SessionId>,
+    /// For whom its host wants it, if that is somebody else.
+    pub on_behalf: Option<Member>,
     /// How it is asked to leave.
     pub ladder: Ladder,
     /// What holds it.
@@ -230,6 +232,7 @@ impl Ground {
             mark,
             machine: &machine,
             host,
+            on_behalf: plan.on_behalf,
             engine: plan.docker.as_ref().map(|docker| docker.endpoint.clone()),
             podman: plan.podman.as_ref().map(|run| run.podman.clone()),
             receipt: plan.receipt.clone(),

@@ -17,3 +17,5 @@ mod place;
 mod press;
 #[path = "page/refused.rs"]
 mod refused;
+#[path = "page/same.rs"]
+mod same;

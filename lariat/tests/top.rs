@@ -174,7 +174,7 @@ fn a_session_of_the_daemon_ends_as_a_whole() {
             (&listed[at]["within"], &listed[at]["state"]),
             (&id.trim().into(), &"ready".into())
         );
-        assert!(listed[at]["idle_s"].is_number(), "the daemon was not asked: {listed}");
+        assert!(listed[at]["idle_s"].is_number(), "nobody knows since when it is idle: {listed}");
     }
     let ask = format!("await end session {} of ", id.trim());
     let steps =

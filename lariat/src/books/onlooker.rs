@@ -4,7 +4,7 @@
 //! files only if something was written, and costs little more than one pass over the processes.
 
 use super::crowd::{Crowd, Person};
-use super::status::{self, Pulse};
+use super::status::{self, Felt, Pulse};
 use super::{Books, Page, Place, paper};
 use crate::docker::client::{Client, Kind, Thing};
 use crate::moment;
@@ -82,8 +82,8 @@ impl Onlooker {
         Onlooker { shares: true, ..self }
     }
 
-    /// The same after whatever crashed sessions left is finished, if there is any. To be called by a
-    /// process of one thread.
+    /// Finishes what crashed sessions left, if there is any, and then looks. To be called by a process
+    /// of one thread.
     pub fn sweep_and_look(&mut self) -> Vec<Living> {
         let living = self.look();
         if !self.unfinished {
@@ -130,11 +130,16 @@ impl Onlooker {
         for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "json")) {
             let known = before.remove(path).map(|known| (known.page, known.held));
             let known = known.or_else(|| read_page(path));
-            let known = known.filter(|(page, _)| page.place == self.here);
             let Some((page, held)) = known else {
                 self.unfinished = true;
                 continue;
             };
+            if page.place != self.here {
+                // A page from before a reboot is a sweep's to finish. That of another machine or
+                // container is not, and stays for as long as that wants.
+                self.unfinished |= page.place.is_finished_from(&self.here);
+                continue;
+            }
             let is_beside = |what: &str| files.contains(&path.with_extension(what));
             let told = is_beside("state").then(|| status::of(path)).flatten();
             let (status, pulse) = told.map_or((None, None), |(s, pulse)| (Some(s), pulse));
@@ -223,7 +228,9 @@ impl Known {
             _ if ended => State::Survivors,
             // Its guardian holds the page, and is ending the tree.
             _ if !is_held => State::Ending,
-            Some(State::Ready) if pulse == Some(None) => State::Busy,
+            // Whoever speaks with it has not been answered yet.
+            Some(State::Ready) if pulse == Some(Felt::Nothing) => State::Starting,
+            Some(State::Ready) if pulse == Some(Felt::Awaited) => State::Busy,
             Some(State::Ready) if self.superseded => State::Superseded,
             None if tree.is_empty() => State::Starting,
             None if self.superseded => State::Superseded,
@@ -237,8 +244,8 @@ impl Known {
         };
         let idle_s = match (state, pulse) {
             (State::Busy, _) => None,
-            (State::Ready | State::Superseded, Some(silence)) => {
-                silence.map(|silence| silence.as_millis() as f64 / 1000.0)
+            (State::Ready | State::Superseded, Some(Felt::Silence(silence))) => {
+                Some(silence.as_millis() as f64 / 1000.0)
             }
             _ => told.and_then(|status| status.quiet_since_ms).map(since),
         };
@@ -246,7 +253,7 @@ impl Known {
         if self.superseded && !ended && !evidence.contains(&Evidence::Superseded) {
             evidence.insert(0, Evidence::Superseded);
         }
-        let host = page.host.map(|(pid, start)| {
+        let host = page.on_behalf.or(page.host).map(|(pid, start)| {
             let host = crowd.find(Member { pid, start });
             Host { pid, name: host.map(|host| host.seen.name.clone()) }
         });
@@ -329,4 +336,31 @@ fn shares(tree: &[Process]) -> Option<u64> {
         share.or_else(|| (!is_there()).then_some(0))
     };
     tree.iter().map(share).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Desk;
+    use super::*;
+    use crate::receipt::Reason;
+    use contain::{Backend, Report};
+
+    #[test]
+    fn only_what_a_sweep_can_finish_makes_one() {
+        let desk = Desk::new();
+        let dir = desk.books.sessions();
+        let entry = desk.note();
+        let page = serde_json::to_value(entry.page()).unwrap();
+        assert!(
+            entry.settle(&Reason::Closed, Report::nothing(Backend::Descent)).unwritten.is_none()
+        );
+        for (key, wanted) in [("machine", false), ("pid_namespace", false), ("boot", true)] {
+            let mut page = page.clone();
+            page["place"][key] = "another".into();
+            fs::write(dir.join("other.json"), page.to_string()).unwrap();
+            let mut onlooker = Onlooker::new(&desk.books);
+            assert!(onlooker.look().is_empty());
+            assert_eq!(onlooker.unfinished, wanted, "{key}");
+        }
+    }
 }

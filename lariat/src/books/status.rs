@@ -3,13 +3,14 @@
 //! The page is written once and says where to look if everything else is lost. This file changes
 //! with the session and is for those who look on: lost or unwritten, nothing depends on it.
 
-use super::{Entry, paper};
+use super::{Entry, paper, replace};
 use crate::snapshot::Status;
 use contain::{Gauge, Member};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,28 +30,69 @@ struct Told {
 /// What changes with every message: whether somebody waits, and when anybody last spoke. Too often
 /// for a file, so it is a number in memory that others can read.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(crate) struct Pulse {
     gauge: Gauge,
     /// One moment by two clocks of the same kind.
     base: (Instant, Duration),
 }
 
 impl Pulse {
-    fn new() -> Option<Pulse> {
+    /// `None` where the kernel has no such memory for us.
+    pub(crate) fn new() -> Option<Pulse> {
         Some(Pulse { gauge: Gauge::new()?, base: (Instant::now(), uptime()) })
     }
 
-    fn beat(&self, awaited: bool, spoke: Instant) {
+    /// Says whether somebody waits for an answer, and when anybody last spoke.
+    pub(crate) fn beat(&self, awaited: bool, spoke: Instant) {
         let spoke = self.base.1 + spoke.saturating_duration_since(self.base.0);
         self.gauge.set(((spoke.as_millis() as u64) << 1) | u64::from(awaited));
     }
 
-    /// What a wrapper shows at this descriptor: `None` for nothing, else the silence that there is
-    /// while nobody waits.
-    pub(super) fn feel(wrapper: Member, number: i32) -> Option<Option<Duration>> {
-        let shown = Gauge::read(wrapper, number).filter(|shown| *shown != 0)?;
+    /// What a wrapper shows at this descriptor; `None` if that is not to be seen.
+    pub(super) fn feel(wrapper: Member, number: i32) -> Option<Felt> {
+        let shown = Gauge::read(wrapper, number)?;
         let silence = uptime().saturating_sub(Duration::from_millis(shown >> 1));
-        Some((shown & 1 == 0).then_some(silence))
+        Some(match shown {
+            0 => Felt::Nothing,
+            shown if shown & 1 == 1 => Felt::Awaited,
+            _ => Felt::Silence(silence),
+        })
+    }
+}
+
+/// For whoever holds the session and does not see its messages.
+impl AsFd for Pulse {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.gauge.as_fd()
+    }
+}
+
+/// What a pulse says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Felt {
+    /// It has not begun.
+    Nothing,
+    /// Somebody waits.
+    Awaited,
+    /// Nobody waits, for this long.
+    Silence(Duration),
+}
+
+/// Whose pulse a session shows.
+#[derive(Debug)]
+pub(super) enum Shown {
+    /// Our own.
+    Own(Pulse),
+    /// That of somebody who sees the messages, who has given us a copy.
+    Given(OwnedFd),
+}
+
+impl Shown {
+    fn number(&self) -> i32 {
+        match self {
+            Shown::Own(pulse) => pulse.gauge.number(),
+            Shown::Given(copy) => copy.as_raw_fd(),
+        }
     }
 }
 
@@ -78,17 +120,12 @@ impl Entry {
     /// Says how the session is. A full disk must not keep it from being so.
     pub fn tell(&self, status: &Status) {
         let began_ms = self.began_ms.load(Ordering::Relaxed);
-        let pulse = self.pulse.get().map(|pulse| pulse.gauge.number());
+        let pulse = self.pulse.get().map(Shown::number);
         let told = Told { began_ms, pulse, status: status.clone() };
-        // Whoever reads it sees all of it or the one before.
         let draft = self.path.with_extension("state.new");
-        let written = serde_json::to_vec(&told)
+        let _untold = serde_json::to_vec(&told)
             .map_err(io::Error::from)
-            .and_then(|text| fs::write(&draft, text))
-            .and_then(|()| fs::rename(&draft, beside(&self.path)));
-        if written.is_err() {
-            let _absent = fs::remove_file(&draft);
-        }
+            .and_then(|text| replace(&beside(&self.path), &draft, &text));
         if self.is_struck() {
             // Somebody else has accounted for it meanwhile.
             self.hush();
@@ -98,13 +135,18 @@ impl Entry {
     /// Lets others see from here on what [`Entry::beat`] says. Where that cannot be, nobody sees it.
     pub fn show_pulse(&self) {
         if let (None, Some(pulse)) = (self.pulse.get(), Pulse::new()) {
-            let _there_already = self.pulse.set(pulse);
+            let _there_already = self.pulse.set(Shown::Own(pulse));
         }
+    }
+
+    /// Lets others see what somebody else says who sees the messages.
+    pub(crate) fn show_pulse_of(&self, copy: OwnedFd) {
+        let _there_already = self.pulse.set(Shown::Given(copy));
     }
 
     /// Says whether somebody waits for an answer, and when anybody last spoke. Costs next to nothing.
     pub fn beat(&self, awaited: bool, spoke: Instant) {
-        if let Some(pulse) = self.pulse.get() {
+        if let Some(Shown::Own(pulse)) = self.pulse.get() {
             pulse.beat(awaited, spoke);
         }
     }

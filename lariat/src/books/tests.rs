@@ -19,7 +19,7 @@ impl Desk {
         Desk { books: Books::open(&std::env::temp_dir().join(name)).unwrap() }
     }
 
-    fn note(&self) -> Entry {
+    pub(super) fn note(&self) -> Entry {
         let mark = Mark::random().unwrap();
         let machine = contain::probe(Choice::Named(Backend::Descent), mark).unwrap();
         let opening = Opening {
@@ -28,6 +28,7 @@ impl Desk {
             mark,
             machine: &machine,
             host: Member::current(),
+            on_behalf: None,
             engine: None,
             podman: None,
             generation: Generation::UNCOUNTED,
@@ -234,4 +235,29 @@ fn a_pipe_among_the_pages_keeps_nobody_waiting() {
     assert_eq!(desk.books.sweep().len(), 0);
     assert_eq!(desk.books.living(), []);
     assert_eq!(desk.books.health().unreadable.len(), 1);
+}
+
+#[test]
+fn who_looks_on_sees_that_fewer_are_left() {
+    let desk = Desk::new();
+    let entry = desk.note();
+    let survivor = |pid: i32| contain::Survivor {
+        kind: contain::Kind::Process,
+        member: Member { pid, start: 1 },
+        name: "stuck".into(),
+        why: "it is a test".into(),
+    };
+    let receipt = |survivors: Vec<contain::Survivor>| {
+        entry.settle(&Reason::Closed, Report { survivors, ..nothing() });
+        fs::metadata(entry.so_far()).unwrap().ino()
+    };
+    let first = receipt(vec![survivor(1), survivor(2)]);
+    // A name in the directory changes, which is by what others see that there is news.
+    let kept = File::open(entry.so_far()).unwrap();
+    assert_ne!(first, receipt(vec![survivor(1)]), "it was written over");
+    drop(kept);
+    assert_eq!(entry.unfinished().unwrap().survivors.len(), 1);
+    assert_eq!(desk.files(), 2, "a draft is left");
+    entry.settle(&Reason::Closed, nothing());
+    assert_eq!(desk.files(), 0);
 }

@@ -83,6 +83,8 @@ impl Watched {
 pub(super) struct Lease {
     /// What is said about it.
     pub(super) owner: api::Owner,
+    /// Who that is.
+    pub(super) member: Option<Member>,
     process: Option<Watched>,
     connection: Option<watch::Receiver<()>>,
 }
@@ -118,7 +120,7 @@ impl Lease {
         let lease = if by_connection { api::Lease::Connection } else { api::Lease::Process };
         let owner = api::Owner { pid, command: contain::process::name(pid), lease };
         let connection = by_connection.then(|| line.open.subscribe());
-        Ok(Lease { owner, process, connection })
+        Ok(Lease { owner, member, process, connection })
     }
 
     /// Returns when the first of what the session hangs on has ended; says which.

@@ -86,7 +86,8 @@ impl Registry {
         table.admit(&self.limits, None, config.servers.len())?;
         let servers = config.servers.len();
         let events = Some(self.events.clone());
-        let manager = Manager::open(Config { events, ..config })?;
+        let on_behalf = lease.member;
+        let manager = Manager::open(Config { events, on_behalf, ..config })?;
         let (orders, ordered) = mpsc::unbounded_channel();
         let (closing, closed) = watch::channel(None);
         let entry = Arc::new(Entry {

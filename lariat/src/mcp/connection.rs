@@ -12,6 +12,7 @@ use super::mux::{Mux, Port, Routed};
 use super::queue::{self, Parcels, Queue, Room};
 use super::reply::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Unsent, error};
 use super::{LEGACY, MODERN, PAGES};
+use crate::books::Pulse;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
@@ -76,6 +77,17 @@ struct State {
     /// The way to each attached client.
     ports: BTreeMap<Port, Queue>,
     last: Instant,
+    /// Where others see whether anybody waits.
+    pulse: Option<Pulse>,
+}
+
+impl State {
+    /// To be said after whatever may have changed who waits.
+    fn beat(&self) {
+        if let Some(pulse) = &self.pulse {
+            pulse.beat(!self.mux.is_quiet(), self.last);
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +114,7 @@ impl Connection {
             waiting: BTreeMap::new(),
             ports: BTreeMap::new(),
             last: Instant::now(),
+            pulse: None,
         };
         let shared = Arc::new(Shared {
             capabilities: rules.capabilities,
@@ -225,6 +238,13 @@ impl Connection {
         outcome
     }
 
+    /// Shows from here on, while the conversation lasts, whether anybody waits.
+    pub(crate) fn show(&self, pulse: Option<Pulse>) {
+        let mut state = self.0.lock();
+        state.pulse = pulse.filter(|_| state.open);
+        state.beat();
+    }
+
     /// Counts how often the server said that its tools are others now.
     pub fn tools_changed(&self) -> watch::Receiver<u64> {
         self.0.tools_changed.subscribe()
@@ -286,13 +306,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what the server gets without having waited for room.
+    /// Sends what the server gets without having waited for room, if anything.
     fn squeeze(&self, state: &mut State, lines: impl IntoIterator<Item = Vec<u8>>) {
         for line in lines {
             if state.open && !self.queue.squeeze(line) {
                 state.mux.drop_one();
             }
         }
+        state.beat();
     }
 
     async fn read(&self, mut output: impl AsyncRead + Unpin) -> Ended {
@@ -347,6 +368,7 @@ impl Shared {
             }
             state.open = false;
             state.mux.end();
+            state.pulse = None;
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.ports))
         };
         self.life.send_replace(life);
@@ -419,6 +441,7 @@ impl<'a> Waiting<'a> {
         let (sender, answer) = oneshot::channel();
         state.waiting.insert(id, sender);
         state.last = Instant::now();
+        state.beat();
         // Under the lock, so that no cancellation can overtake it. One that could not be queued is
         // forgotten when the connection closes, which is what is happening.
         let _closing = shared.queue.push(room, line);
@@ -508,6 +531,7 @@ impl<'a> Seat<'a> {
             let mut state = self.shared.lock();
             state.last = Instant::now();
             let Routed { to_server, to_ports, .. } = state.mux.port_says(self.port, line);
+            state.beat();
             // A line becomes one line at most.
             if let Some(line) = to_server.into_iter().next() {
                 let _closing = self.shared.queue.push(room, line);

@@ -328,6 +328,7 @@ impl Driver {
             return (Stop::Told(None), Gone::default());
         }
         let rules = Rules { tools: spec.tools.clone(), capabilities: spec.capabilities.clone() };
+        let pulse = streams.pulse;
         let (connection, driving) = Connection::open(streams.stdin, streams.stdout, rules);
         let mut conversation = Conversation(tokio::spawn(async move {
             let _ended = driving.await;
@@ -352,6 +353,7 @@ impl Driver {
         let stop = match stop {
             Err(stop) => stop,
             Ok(ready) => {
+                connection.show(pulse);
                 {
                     let mut inner = self.view.inner();
                     inner.connection = (!inner.let_go).then(|| connection.clone());

@@ -204,6 +204,7 @@ impl Talk {
         let args = words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
         Ok(Brief {
             owner: Member::current().map(|me| (me.pid, me.start)),
+            on_behalf: self.house.on_behalf.map(|one| (one.pid, one.start)),
             within: self.house.id.clone(),
             server: self.server.clone(),
             program,

@@ -4,6 +4,7 @@
 //! they are. The host keeps one end of a socket and the server's stdin and stdout, and nothing else.
 
 use super::wire::{self, Brief, Order, STREAMS, Word};
+use crate::books::Pulse;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io::{self, IoSlice};
@@ -71,6 +72,8 @@ pub(crate) struct Theirs(OwnedFd);
 pub(crate) struct Streams {
     pub(crate) stdin: Sender,
     pub(crate) stdout: Receiver,
+    /// What those who look on see of the conversation, once it is said.
+    pub(crate) pulse: Option<Pulse>,
 }
 
 impl Line {
@@ -80,8 +83,10 @@ impl Line {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         let (server_stdin, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
         let (stdout, server_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
-        let fds = [server_stdin.as_fd(), server_stdout.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let pulse = Pulse::new();
+        let mut fds = vec![server_stdin.as_fd(), server_stdout.as_fd()];
+        fds.extend(pulse.as_ref().map(AsFd::as_fd));
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         sendmsg(&ours, &[IoSlice::new(&[STREAMS])], &mut ancillary, SendFlags::NOSIGNAL)?;
@@ -90,6 +95,7 @@ impl Line {
         let streams = Streams {
             stdin: Sender::from_owned_fd(stdin)?,
             stdout: Receiver::from_owned_fd(stdout)?,
+            pulse,
         };
         Ok((Line { stream, buffer: Vec::new() }, Theirs(theirs.into()), streams))
     }

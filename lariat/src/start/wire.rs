@@ -31,6 +31,9 @@ pub(crate) const STREAMS: u8 = b'!';
 pub(crate) struct Brief {
     /// Who wants it, by pid and start time.
     pub(crate) owner: Option<(i32, u64)>,
+    /// For whom, if that is somebody else.
+    #[serde(default)]
+    pub(crate) on_behalf: Option<(i32, u64)>,
     /// The session of several servers that it is part of.
     pub(crate) within: SessionId,
     /// Its name in receipts and logs.
@@ -116,6 +119,17 @@ pub(crate) enum Word {
     Ended(Box<Receipt>),
 }
 
+/// What comes with the first byte.
+#[derive(Debug)]
+pub(crate) struct Given {
+    /// The server's stdin.
+    pub(crate) stdin: OwnedFd,
+    /// Its stdout.
+    pub(crate) stdout: OwnedFd,
+    /// Where the owner shows whether somebody waits for the server; absent if it cannot.
+    pub(crate) pulse: Option<OwnedFd>,
+}
+
 /// The holder's end.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -126,10 +140,10 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Takes the server's stdin and stdout and the brief. Waits for them; `None` if the owner has
-    /// changed its mind.
-    pub(crate) fn receive(stream: UnixStream) -> Option<(Control, OwnedFd, OwnedFd, Brief)> {
-        let (stdin, stdout) = receive_streams(&stream)?;
+    /// Takes the server's streams and the brief. Waits for them; `None` if the owner has changed its
+    /// mind.
+    pub(crate) fn receive(stream: UnixStream) -> Option<(Control, Given, Brief)> {
+        let given = receive_streams(&stream)?;
         let mut control = Control { stream, buffer: Vec::new(), gone: false };
         let line = loop {
             if let Some(line) = next_line(&mut control.buffer) {
@@ -143,7 +157,7 @@ impl Control {
         // An owner that is gone by now, or has said something more, wants nothing started.
         let patient = control.hear() && control.buffer.is_empty();
         let brief = serde_json::from_slice(&line).ok().filter(|_| patient)?;
-        Some((control, stdin, stdout, brief))
+        Some((control, given, brief))
     }
 
     /// Readable when [`Control::order`] has something; `None` once there will be nothing more.
@@ -212,8 +226,8 @@ impl Owner for Control {
     }
 }
 
-fn receive_streams(stream: &UnixStream) -> Option<(OwnedFd, OwnedFd)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+fn receive_streams(stream: &UnixStream) -> Option<Given> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0u8];
     let got = loop {
@@ -228,8 +242,9 @@ fn receive_streams(stream: &UnixStream) -> Option<(OwnedFd, OwnedFd)> {
         _ => None,
     });
     let mut streams = streams.next()?.into_iter();
-    let pair = (streams.next()?, streams.next()?);
-    (got.bytes == 1 && byte[0] == STREAMS).then_some(pair)
+    let (stdin, stdout) = (streams.next()?, streams.next()?);
+    let given = Given { stdin, stdout, pulse: streams.next() };
+    (got.bytes == 1 && byte[0] == STREAMS).then_some(given)
 }
 
 #[cfg(test)]
@@ -259,6 +274,7 @@ mod tests {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
         let brief = Brief {
             owner: None,
+            on_behalf: None,
             within: serde_json::from_str("\"s\"").unwrap(),
             server: ServerName::given("x").unwrap(),
             program: "true".into(),

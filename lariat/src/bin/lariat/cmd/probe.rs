@@ -46,6 +46,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let plan = Plan {
         server: ServerName::derived(&program, &rest),
         within: None,
+        on_behalf: None,
         ladder: args.hold.ladder(),
         backend: args.hold.backend,
         docker,

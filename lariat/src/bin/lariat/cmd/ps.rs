@@ -1,6 +1,5 @@
 //! `lariat ps`: who lives.
 
-mod daemon;
 mod table;
 
 use super::run::no_home;
@@ -13,7 +12,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-pub(super) use daemon::ask_daemon;
 pub(super) use table::{cpu, host, share, time};
 
 /// How long engines may take to say which containers there are, all together.
@@ -27,7 +25,8 @@ pub(super) const ENGINES: Duration = Duration::from_secs(2);
 /// server again since. `survivors`: it has ended, and somebody is left whom nobody here may end.
 ///
 /// `busy` and the idle time are known where somebody looks at the messages: `lariat run --idle`,
-/// `--call-timeout` and their kin, and the daemon. A server that has its host's own streams is `ready`. Engines are
+/// `--call-timeout` and their kin, the daemon, and hosts that embed the library. A server that has its
+/// host's own streams is `ready`. Engines are
 /// asked for containers only if a session has started some, for two seconds at most.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -72,9 +71,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
                 Err(code) => return code,
             };
         }
-        let mut living = onlooker.as_mut().map(|one| look(one, first)).unwrap_or_default();
+        let living = onlooker.as_mut().map(|one| look(one, first)).unwrap_or_default();
         first = false;
-        ask_daemon(args.state_dir.as_ref(), &mut living);
         let written = show::out(&text(living, args));
         match due.filter(|_| written) {
             Some(due) => contain::wait(&mut [], Some(due)),

@@ -259,6 +259,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         plan: Plan {
             server,
             within: None,
+            on_behalf: None,
             ladder: args.hold.ladder(),
             backend: args.hold.backend,
             docker,

@@ -1,6 +1,6 @@
 //! `lariat tree`: whose is what, from hosts down to processes and containers.
 
-use super::ps::{self, ENGINES, ask_daemon, books, cpu, time};
+use super::ps::{self, ENGINES, books, cpu, time};
 use crate::{env, show};
 use lariat::books::Onlooker;
 use lariat::contain;
@@ -41,7 +41,6 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             let mut onlooker = Onlooker::new(&books);
             let mut living = onlooker.sweep_and_look();
             onlooker.ask_engines(&mut living, ENGINES);
-            ask_daemon(args.state_dir.as_ref(), &mut living);
             living
         }
         Err(code) => return code,
