@@ -2,6 +2,7 @@
 //! the demo's stage.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 /// Says what failed, why, and what to do about it.
@@ -17,6 +18,12 @@ pub(crate) fn failure(what: &str, cause: Option<&dyn Error>, advice: &str) {
     }
     // If stderr is closed there is nobody to tell; the exit code still says it.
     let _closed = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Says what is worth knowing although nothing failed, and what to do about it.
+pub(crate) fn note(what: &str, advice: &str) {
+    // As above.
+    let _closed = writeln!(std::io::stderr(), "lariat: note: {what}\n  {advice}");
 }
 
 /// Prints help or a usage error.
@@ -77,17 +84,47 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// `1 server`, `2 servers`, `2 processes`.
-pub(crate) fn count(n: usize, what: &str) -> String {
-    let ending = match (n, what.ends_with('s')) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
+/// So many of them, as people write it: `1 process`, `2 processes`.
+pub(crate) fn count<N: Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
+    let end = match (n == N::from(1), what.ends_with('s')) {
+        (true, _) => "",
+        (false, true) => "es",
+        (false, false) => "s",
     };
-    format!("{n} {what}{ending}")
+    format!("{n} {what}{end}")
 }
 
-/// Somebody else's text without control characters: a name must not move the cursor.
+/// Somebody else's text without control characters: a name must not move the cursor, nor turn around
+/// what is written beside it.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if is_unruly(c) { '?' } else { c }).collect()
+}
+
+/// True if a character does something to the text around it instead of being part of it.
+pub(crate) fn is_unruly(c: char) -> bool {
+    let turns = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    c.is_control() || turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_one_and_more_are_more() {
+        assert_eq!(count(1_usize, "server"), "1 server");
+        assert_eq!([0_u32, 2].map(|n| count(n, "server")), ["0 servers", "2 servers"]);
+        assert_eq!([1_u64, 2].map(|n| count(n, "process")), ["1 process", "2 processes"]);
+    }
+
+    #[test]
+    fn a_name_neither_moves_the_cursor_nor_turns_text_around() {
+        let evil = "a\u{1b}[2Jb\u{9b}c\u{202e}d\u{2066}e\u{200f}f\u{61c}g";
+        assert_eq!(plain(evil), "a?[2Jb?c?d?e?f?g");
+        // What people write stays, also from right to left.
+        assert_eq!(plain("naïve — שלום 服务"), "naïve — שלום 服务");
+    }
 }

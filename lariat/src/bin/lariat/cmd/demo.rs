@@ -23,10 +23,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, Timespec, poll};
 use serde_json::{Value, json};
 
-use half::{Half, Scene, Seen, name, processes, seconds};
+use half::{Half, Scene, Seen, name, seconds};
 use identity::Identity;
 use look::{Cleanup, Eyes, Tally};
 use screen::{Mood, Screen, mib};
+
+use crate::show;
 
 /// Shows the leak and the cure on this machine in half a minute.
 ///
@@ -218,7 +220,7 @@ fn sum_up(
             (None, None) => (Mood::Bad, format!("not in {}", seconds(scene.aftermath))),
         };
         let host = if seen.wrapped { "" } else { scene.short };
-        let started = format!("{} servers", seen.servers);
+        let started = show::count(seen.servers, "server");
         let half = name(seen.wrapped).to_owned();
         let row = vec![host.to_owned(), half, started, both(seen.peak), both(seen.left), gone];
         rows.push((mood, row));
@@ -230,12 +232,12 @@ fn sum_up(
     screen.note(&format!("Counted: server processes, memory as {}.", eyes.measure()))?;
     screen.note(&format!(
         "Beside them: lariat run and its guardians, at most {}, {}.",
-        processes(own.processes),
+        show::count(own.processes, "process"),
         mib(own.memory),
     ))?;
     screen.text(&format!(
         "Cleaned up: the bare half's leak, {} ended by pid and start time.",
-        processes(cleanup.ended)
+        show::count(cleanup.ended, "process")
     ))?;
     for trouble in troubles {
         screen.alarm(&format!("Not as promised: {trouble}."))?;

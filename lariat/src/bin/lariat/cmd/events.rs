@@ -176,13 +176,12 @@ fn left(event: &Value) -> String {
         .filter(|(count, _)| *count > 0);
     let ways: Vec<String> = ways.map(|(count, way)| format!("{count} {way}")).collect();
     if !ways.is_empty() {
-        let seen = number("/processes/seen");
-        let noun = if seen == 1 { "process" } else { "processes" };
-        text += &format!(", {seen} {noun}: {}", ways.join(", "));
+        let seen = show::count(number("/processes/seen"), "process");
+        text += &format!(", {seen}: {}", ways.join(", "));
     }
     if number("/containers/seen") > 0 {
         let (seen, removed) = (number("/containers/seen"), number("/containers/removed"));
-        text += &format!(", {removed} of {seen} containers removed");
+        text += &format!(", {removed} of {} removed", show::count(seen, "container"));
     }
     let survivors = event["survivors"].as_array().map_or(0, Vec::len);
     if survivors > 0 {

@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     if let Some(why) = passing(&lariat) {
         let advice = "put it where it stays, and run install again from there";
-        show::failure(&format!("note: {} {why}", show::plain(&lariat)), None, advice);
+        show::note(&format!("{} {why}", show::plain(&lariat)), advice);
     }
     change(&args.common, &Want::Installed(Wish { lariat, idle: args.idle.clone() }))
 }
@@ -189,7 +189,11 @@ fn ask(works: &[Work], changes: usize, want: &Want) -> Result<bool, ExitCode> {
         Want::Installed(_) => "Wrap",
         Want::Uninstalled => "Unwrap",
     };
-    match show::ask(&format!("{verb} {} in {}?", count(changes, "server"), count(files, "file"))) {
+    match show::ask(&format!(
+        "{verb} {} in {}?",
+        show::count(changes, "server"),
+        show::count(files, "file")
+    )) {
         Some(true) => Ok(true),
         Some(false) => {
             show::failure("nothing was changed", None, "");
@@ -201,10 +205,6 @@ fn ask(works: &[Work], changes: usize, want: &Want) -> Result<bool, ExitCode> {
             Err(ExitCode::from(2))
         }
     }
-}
-
-fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 type Done = Result<Option<PathBuf>, crate::hosts::file::Trouble>;
@@ -235,7 +235,7 @@ fn summary(
         return format!("nothing {other}{already}\n");
     }
     if common.dry_run {
-        return format!("{} {other}; nothing was changed\n", count(changes, "server"));
+        return format!("{} {other}; nothing was changed\n", show::count(changes, "server"));
     }
     let written = works.iter().zip(done).filter(|(_, done)| matches!(done, Ok(Some(_))));
     let (files, servers) =
@@ -246,8 +246,8 @@ fn summary(
     let backups = shown::path(&state.join("backups"), &around.home);
     format!(
         "{word} {} in {}; backups are in {backups}\nhosts that are running see it when they start their servers again\n",
-        count(servers, "server"),
-        count(files, "file"),
+        show::count(servers, "server"),
+        show::count(files, "file"),
     )
 }
 

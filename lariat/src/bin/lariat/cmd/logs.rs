@@ -158,7 +158,7 @@ fn table(logs: &[Log]) -> String {
 fn harmless(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     let text = text.replace("\r\n", "\n");
-    let shown = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { '?' } else { c };
+    let shown = |c: char| if show::is_unruly(c) && !matches!(c, '\n' | '\t') { '?' } else { c };
     text.chars().map(shown).collect::<String>().into_bytes()
 }
 
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn a_terminal_is_safe_from_what_servers_say() {
-        let evil = "a\u{1b}]0;title\u{7}\tb\r\nc\rd\u{9b}31m\n".as_bytes();
-        assert_eq!(harmless(evil), "a?]0;title?\tb\nc?d?31m\n".as_bytes());
+        let evil = "a\u{1b}]0;title\u{7}\tb\r\nc\rd\u{9b}31m\u{202e}e\n".as_bytes();
+        assert_eq!(harmless(evil), "a?]0;title?\tb\nc?d?31m?e\n".as_bytes());
         assert_eq!(harmless(b"\xff"), "\u{fffd}".as_bytes());
     }
 

@@ -115,18 +115,18 @@ fn as_text(found: &Found) -> String {
             found.startup.as_millis()
         );
         text += &format!(
-            "{} tools, {} resources, {} prompts\n",
-            offer.tools.len(),
-            offer.resources,
-            offer.prompts
+            "{}, {}, {}\n",
+            show::count(offer.tools.len(), "tool"),
+            show::count(offer.resources, "resource"),
+            show::count(offer.prompts, "prompt")
         );
         for tool in &offer.tools {
             text += &format!("  {}\n", show::plain(tool));
         }
     }
     text += &format!(
-        "at its largest {} processes, {}\n",
-        found.processes_peak,
+        "at its largest {}, {}\n",
+        show::count(found.processes_peak, "process"),
         show::bytes(found.rss_peak)
     );
     let roots: Vec<&Process> =
@@ -141,7 +141,7 @@ fn as_text(found: &Found) -> String {
     );
     if receipt.containers.seen > 0 {
         let c = receipt.containers;
-        text += &format!("{} of {} containers removed; ", c.removed, c.seen);
+        text += &format!("{} of {} removed; ", c.removed, show::count(c.seen, "container"));
     }
     match receipt.survivors.len() {
         0 => text += "nothing is left\n",

@@ -312,12 +312,16 @@ fn receipts(closed: &Closed) -> String {
     for receipt in &closed.receipts {
         let p = receipt.processes;
         text += &format!(
-            "{}: {} processes, {} left by themselves, {} when asked, {} killed",
-            receipt.server, p.seen, p.left, p.asked, p.killed
+            "{}: {}, {} left by themselves, {} when asked, {} killed",
+            receipt.server,
+            show::count(p.seen, "process"),
+            p.left,
+            p.asked,
+            p.killed
         );
         if receipt.containers.seen > 0 {
             let c = receipt.containers;
-            text += &format!("; {} of {} containers removed", c.removed, c.seen);
+            text += &format!("; {} of {} removed", c.removed, show::count(c.seen, "container"));
         }
         text += match receipt.survivors.len() {
             0 => "; nothing is left\n",
@@ -355,7 +359,10 @@ fn table(sessions: &[api::Session]) -> String {
         for (name, server) in &session.servers {
             let mut line = format!("  {name}  {}", server.state);
             line += &server.pid.map(|pid| format!("  pid {pid}")).unwrap_or_default();
-            let tools = server.tools.as_ref().map(|tools| format!("  {} tools", tools.len()));
+            let tools = server
+                .tools
+                .as_ref()
+                .map(|tools| format!("  {}", show::count(tools.len(), "tool")));
             line += &tools.unwrap_or_default();
             line += &server.error.as_ref().map(|why| format!("  {why}")).unwrap_or_default();
             text += &format!("{}\n", show::plain(&line));

@@ -25,7 +25,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use terminal::{Event, Terminal};
 use tokio::time::timeout;
-use view::{View, Wish, of};
+use view::{View, Wish};
 
 /// How much of the end of the event log is read for a receipt.
 const TAIL: u64 = 256 << 10;
@@ -174,7 +174,7 @@ impl<'a> Top<'a> {
             return self.view.say(Tone::Warn, why);
         }
         let mut question =
-            format!("end {} ({})?", one.server, of(one.processes, "process", "processes"));
+            format!("end {} ({})?", one.server, show::count(one.processes, "process"));
         let mut owned = None;
         if let Some(within) = one.within.clone() {
             match self.is_of_daemon(&within) {
@@ -277,11 +277,11 @@ fn cannot_end(one: &Living) -> Option<&'static str> {
 
 /// What a receipt says, in one line.
 fn told(receipt: &Receipt) -> (Tone, String) {
-    let processes = of(receipt.processes.seen as usize, "process", "processes");
+    let processes = show::count(receipt.processes.seen, "process");
     let text = format!("{} ended: {}, {processes}", receipt.server, receipt.reason);
     match receipt.survivors.len() {
         0 => (Tone::Good, format!("{text}, nobody survived")),
-        survivors => (Tone::Bad, format!("{text}, {}", of(survivors, "survivor", "survivors"))),
+        survivors => (Tone::Bad, format!("{text}, {}", show::count(survivors, "survivor"))),
     }
 }
 

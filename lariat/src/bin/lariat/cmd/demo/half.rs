@@ -16,6 +16,7 @@ use super::identity::Identity;
 use super::look::{Eyes, Kind, Look, Tally};
 use super::screen::{Screen, mib};
 use super::{pause, poll_for};
+use crate::show;
 
 /// The time between two looks; longer where a look itself takes long.
 const PACE: Duration = Duration::from_millis(50);
@@ -223,7 +224,7 @@ impl Half<'_> {
         if self.scene.sets > 1 {
             format!("config refresh {set} of {}", self.scene.sets)
         } else {
-            format!("{} servers are up", self.scene.servers)
+            format!("{} up", show::count(self.scene.servers, "server"))
         }
     }
 }
@@ -295,16 +296,12 @@ pub(super) fn name(wrapped: bool) -> &'static str {
 
 /// Number and memory of the server processes, and beside them Lariat's own if there are any.
 fn headline(servers: Tally, own: Tally) -> String {
-    let text = format!("{:>12} {:>8}", processes(servers.processes), mib(servers.memory));
+    let text =
+        format!("{:>12} {:>8}", show::count(servers.processes, "process"), mib(servers.memory));
     match own.processes {
         0 => text,
         own => format!("{text}  (+{own} lariat)"),
     }
-}
-
-/// A number of processes in words.
-pub(super) fn processes(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "process" } else { "processes" })
 }
 
 /// A duration as people say it.

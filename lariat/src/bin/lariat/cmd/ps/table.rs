@@ -73,18 +73,15 @@ pub(super) fn table(living: &[Living], shape: &Shape) -> String {
 }
 
 fn totals(living: &[Living], pss: bool) -> String {
-    let of =
-        |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let processes: usize = living.iter().map(|one| one.processes).sum();
     let shares: Option<u64> = living.iter().map(|one| one.pss_bytes).sum();
     let resident: u64 = living.iter().map(|one| one.rss_bytes).sum();
     let memory = shares.filter(|_| pss).unwrap_or(resident);
     let sum = living.iter().map(|one| one.cpu_ms).sum();
-    let processes =
-        if processes == 1 { "1 process".into() } else { format!("{processes} processes") };
     format!(
-        "{}, {processes}, {}, CPU {}\n",
-        of(living.len(), "session"),
+        "{}, {}, {}, CPU {}\n",
+        show::count(living.len(), "session"),
+        show::count(processes, "process"),
         show::bytes(memory),
         cpu(sum)
     )

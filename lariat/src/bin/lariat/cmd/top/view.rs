@@ -218,7 +218,7 @@ impl View {
             return;
         }
         let mut at = canvas.put(0, 0, Tone::Bold, " lariat ");
-        at = canvas.put(0, at, Tone::Plain, &of(self.living.len(), "session", "sessions"));
+        at = canvas.put(0, at, Tone::Plain, &show::count(self.living.len(), "session"));
         for state in STATES {
             let count = self.living.iter().filter(|one| one.state == state).count();
             if count > 0 {
@@ -229,13 +229,13 @@ impl View {
         if rows < 2 {
             return;
         }
-        let processes = self.living.iter().map(|one| one.processes).sum();
+        let processes: usize = self.living.iter().map(|one| one.processes).sum();
         let memory = self.living.iter().map(|one| one.rss_bytes).sum();
         // Nothing at all adds up to less than nothing.
         let used = self.living.iter().filter_map(|one| one.cpu_percent).sum::<f64>() + 0.0;
         let text = format!(
             " {}  {}  {used:.1} %CPU  ",
-            of(processes, "process", "processes"),
+            show::count(processes, "process"),
             show::bytes(memory)
         );
         let at = canvas.put(1, 0, Tone::Plain, &text);
@@ -383,10 +383,6 @@ fn tone(state: State) -> Tone {
         State::Asleep | State::Ending => Tone::Dim,
         State::Survivors => Tone::Bad,
     }
-}
-
-pub(super) fn of(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn cell(one: &Living, column: Sort) -> String {
