@@ -206,6 +206,24 @@ fn a_user_without_a_home_is_told_to_name_a_directory() {
     run.uid(4_000_000_000).env_clear().args(["run", "--", "touch", "started"]);
     let output = finish(&mut run);
     case.assert_refused(&output, 125, &["no home directory", "--state-dir DIR"]);
+    // 125 tells a wrapper's failure from its server's; nobody else has a server to be mistaken for.
+    for verb in [
+        "ps",
+        "tree",
+        "logs",
+        "events",
+        "doctor",
+        "reap",
+        "hosts",
+        "install",
+        "uninstall",
+        "daemon",
+    ] {
+        let mut look = case.by_nobody();
+        look.uid(4_000_000_000).env_clear().arg(verb);
+        let output = finish(&mut look);
+        case.assert_refused(&output, 1, &["no home directory", "--state-dir DIR"]);
+    }
 }
 
 #[test]

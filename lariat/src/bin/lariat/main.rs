@@ -11,6 +11,8 @@ mod hosts;
 #[cfg(target_os = "linux")]
 mod leaks;
 #[cfg(target_os = "linux")]
+mod shelf;
+#[cfg(target_os = "linux")]
 mod show;
 #[cfg(target_os = "linux")]
 mod size;

@@ -1,5 +1,6 @@
 //! Where the daemon is, and how to have one: connecting, and starting one if nobody listens.
 
+use crate::shelf::no_home;
 use crate::{env, show};
 use lariat::contain;
 use lariat::daemon::client::{Client, Error};
@@ -147,13 +148,6 @@ fn is_absent(error: &io::Error) -> bool {
 fn unreachable(socket: &Path, error: &io::Error) {
     let what = format!("cannot connect to {}", socket.display());
     show::failure(&what, Some(error), "name the daemon's socket with --socket PATH");
-}
-
-/// Says that there is no place for the daemon.
-pub(crate) fn no_home() -> ExitCode {
-    let what = "no home directory: HOME is not set and this user has none";
-    show::failure(what, None, "set HOME, or use --state-dir DIR");
-    ExitCode::FAILURE
 }
 
 /// Speaks with a daemon in a runtime of its own.

@@ -2,7 +2,7 @@
 
 use super::run::{Containers, Holding};
 use crate::summon::{self, Whereabouts};
-use crate::{duration, env, show};
+use crate::{duration, env, shelf, show};
 use lariat::daemon::{self, Access, Defaults, Door, Farewell, Limits};
 use lariat::journal::make_private_dir;
 use lariat::session::Config;
@@ -120,8 +120,9 @@ struct Seat {
 
 /// Listens and serves.
 pub(crate) fn run(args: Args) -> ExitCode {
-    let Some(state_dir) = env::state_dir(args.hold.state_dir.clone()) else {
-        return summon::no_home();
+    let state_dir = match shelf::place(args.hold.state_dir.as_ref()) {
+        Ok(dir) => dir,
+        Err(code) => return code,
     };
     let path = args.socket.clone().map_or_else(|| summon::place(&state_dir), env::absolute);
     if args.print_socket {

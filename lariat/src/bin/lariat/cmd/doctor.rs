@@ -3,10 +3,8 @@
 mod machine;
 pub(super) mod servers;
 
-use super::events::unreadable;
-use super::run::no_home;
-use crate::{duration, env, show};
-use lariat::books::{Books, Health};
+use crate::{duration, shelf, show};
+use lariat::books::Health;
 use machine::{Machine, Tools};
 use serde::Serialize;
 use servers::{Hosts, Servers};
@@ -63,11 +61,9 @@ struct Report {
 
 /// Looks and prints.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let Some(dir) = env::state_dir(args.state_dir.clone()) else { return no_home() };
-    // Where nothing was ever run there are no books, and looking is no reason to make them.
-    let books = match Books::open_existing(&dir) {
-        Ok(books) => books.map(|books| books.health()),
-        Err(error) => return unreadable(&dir, &error),
+    let (dir, books) = match shelf::find(args.state_dir.as_ref()) {
+        Ok((dir, books)) => (dir, books.map(|books| books.health())),
+        Err(code) => return code,
     };
     show::progress("looking at this machine …");
     // They take their time, meanwhile the rest is done.

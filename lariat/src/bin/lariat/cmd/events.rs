@@ -1,8 +1,7 @@
 //! `lariat events`: what has happened to sessions, and what happens.
 
-use super::run::no_home;
-use crate::{env, show};
-use lariat::books::Books;
+use crate::shelf::{self, unreadable};
+use crate::show;
 use lariat::journal::Tail;
 use serde_json::Value;
 use std::os::fd::AsFd;
@@ -69,16 +68,15 @@ impl Args {
 
 /// Reads and prints.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let Some(dir) = env::state_dir(args.state_dir.clone()) else { return no_home() };
-    let path = match dir.exists().then(|| Books::open(&dir)) {
-        Some(Ok(books)) => books.events(),
-        Some(Err(error)) => return unreadable(&dir, &error),
-        None if args.follow => {
+    let path = match shelf::find(args.state_dir.as_ref()) {
+        Err(code) => return code,
+        Ok((_, Some(books))) => books.events(),
+        Ok((dir, None)) if args.follow => {
             let what = format!("there is no state directory {} yet", dir.display());
             show::failure(&show::plain(&what), None, "run something with `lariat run` first");
             return ExitCode::FAILURE;
         }
-        None => return ExitCode::SUCCESS,
+        Ok((_, None)) => return ExitCode::SUCCESS,
     };
     let mut rest = Vec::new();
     follow(&path, args.lines, args.follow, |bytes| {
@@ -113,13 +111,6 @@ pub(super) fn follow(
             Err(error) => return unreadable(path, &error),
         };
     }
-}
-
-/// Says that something of the books cannot be read.
-pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> ExitCode {
-    let what = format!("cannot read {}", path.display());
-    show::failure(&show::plain(&what), Some(error), "name another with --state-dir DIR");
-    ExitCode::FAILURE
 }
 
 /// One line of the log as it is shown; none if it is not wanted.

@@ -1,12 +1,12 @@
 //! `lariat hosts`: which hosts are here, and which of their servers are wrapped.
 
 use super::install;
-use super::run::no_home;
 use crate::hosts::edit::Wish;
 use crate::hosts::plan::{Act, BY_HAND, Fate, Outcome, Want};
 use crate::hosts::survey::{self, Work};
 use crate::hosts::table::{HOSTS, Host, Scope};
 use crate::hosts::{Surroundings, shown};
+use crate::shelf::no_home;
 use crate::{env, show};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! `lariat install`: in front of every server that the hosts start. `uninstall` shares the way there.
 
-use super::run::no_home;
 use crate::hosts::edit::Wish;
 use crate::hosts::plan::{Act, Outcome, Want};
 use crate::hosts::survey::{self, Problem, Work};
 use crate::hosts::table::{HOSTS, Host};
 use crate::hosts::{Surroundings, shown};
+use crate::shelf::no_home;
 use crate::{env, show};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,7 @@
 //! `lariat logs`: what servers said on stderr.
 
-use super::events::{follow, unreadable};
-use super::run::no_home;
-use crate::{env, show};
-use lariat::books::Books;
+use super::events::follow;
+use crate::{env, shelf, show};
 use lariat::id::ServerName;
 use lariat::journal::{Tail, predecessor};
 use lariat::moment;
@@ -65,11 +63,9 @@ struct Log {
 
 /// Reads and prints.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let Some(dir) = env::state_dir(args.state_dir.clone()) else { return no_home() };
-    let books = match dir.exists().then(|| Books::open(&dir)) {
-        None => None,
-        Some(Ok(books)) => Some(books),
-        Some(Err(error)) => return unreadable(&dir, &error),
+    let (dir, books) = match shelf::find(args.state_dir.as_ref()) {
+        Ok(found) => found,
+        Err(code) => return code,
     };
     let given = args.log_dir.clone().map(env::absolute);
     let logs = given.or_else(|| Some(books.as_ref()?.logs())).unwrap_or_else(|| dir.join("logs"));

@@ -1,7 +1,7 @@
 //! `lariat probe`: what a server offers and what it costs, without leaving anything behind.
 
-use super::run::{Holding, explain, no_home};
-use crate::{duration, env, show};
+use super::run::{Holding, explain};
+use crate::{duration, shelf, show};
 use lariat::books::Rate;
 use lariat::contain::Limits;
 use lariat::id::ServerName;
@@ -39,8 +39,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
     let mut rest: Vec<OsString> = words.collect();
-    let Some(state_dir) = env::state_dir(args.hold.state_dir.clone()) else {
-        return no_home();
+    let Ok(state_dir) = shelf::place(args.hold.state_dir.as_ref()) else {
+        // As everything that keeps a server from being started, here and in `run`.
+        return ExitCode::from(125);
     };
     let (docker, podman) = args.hold.containers(&program, &mut rest);
     let plan = Plan {

@@ -2,8 +2,7 @@
 
 mod table;
 
-use super::run::no_home;
-use crate::{duration, env, show};
+use crate::{duration, env, shelf, show};
 use lariat::books::{Books, Onlooker};
 use lariat::contain;
 use lariat::snapshot::Living;
@@ -49,16 +48,6 @@ pub(crate) struct Args {
     state_dir: Option<PathBuf>,
 }
 
-/// The books at this place, if there are any. Looking is no reason to make them.
-pub(super) fn books(given: Option<&PathBuf>) -> Result<Option<Books>, ExitCode> {
-    let dir = env::state_dir(given.cloned()).ok_or_else(no_home)?;
-    dir.exists().then(|| Books::open(&dir)).transpose().map_err(|error| {
-        let what = format!("cannot read the state directory {}", dir.display());
-        show::failure(&show::plain(&what), Some(&error), "name another with --state-dir DIR");
-        ExitCode::FAILURE
-    })
-}
-
 /// Looks and prints.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let (mut onlooker, mut first) = (None, true);
@@ -66,8 +55,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         let due = args.watch.map(|every| Instant::now() + every);
         // Who watches may be there before the first session is.
         if onlooker.is_none() {
-            onlooker = match books(args.state_dir.as_ref()) {
-                Ok(books) => books.map(|books| open(&books, args)),
+            onlooker = match shelf::find(args.state_dir.as_ref()) {
+                Ok((_, books)) => books.map(|books| open(&books, args)),
                 Err(code) => return code,
             };
         }

@@ -2,10 +2,9 @@
 
 use super::doctor::Patience;
 use super::doctor::servers::{cost, search, table};
-use super::events::unreadable;
-use super::run::no_home;
 use crate::leaks::{Finding, Kind};
-use crate::{env, show};
+use crate::shelf::{self, unreadable};
+use crate::show;
 use lariat::books::Books;
 use lariat::contain::signal::{SIGHUP, SIGINT, SIGTERM};
 use lariat::contain::{self, Ladder, Report, Signals};
@@ -101,12 +100,10 @@ struct Reaped {
 
 /// Looks, asks, ends.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let Some(dir) = env::state_dir(args.state_dir.clone()) else { return no_home() };
     // Where nothing was ever run there are no books, and they are made only for a receipt.
-    let finished = match dir.exists().then(|| Books::open(&dir)) {
-        None => Vec::new(),
-        Some(Ok(books)) => books.sweep(),
-        Some(Err(error)) => return unreadable(&dir, &error),
+    let (dir, finished) = match shelf::find(args.state_dir.as_ref()) {
+        Ok((dir, books)) => (dir, books.map(|books| books.sweep()).unwrap_or_default()),
+        Err(code) => return code,
     };
     let mut outcome = Outcome { finished, ..Outcome::default() };
     let looked = Instant::now();

@@ -1,6 +1,6 @@
 //! `lariat run`: what hosts start in place of a server.
 
-use crate::{duration, env, show, size};
+use crate::{duration, env, shelf, show, size};
 use lariat::books::Rate;
 use lariat::contain::{self, Backend, Choice, Ladder, Limits, SpawnStage};
 use lariat::docker::podman::PodmanRun;
@@ -245,8 +245,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
             }
         },
     };
-    let Some(state_dir) = env::state_dir(args.hold.state_dir.clone()) else {
-        return no_home();
+    let Ok(state_dir) = shelf::place(args.hold.state_dir.as_ref()) else {
+        // A wrapper's own failures must not look like the server's.
+        return ExitCode::from(125);
     };
     let (docker, podman) = args.hold.containers(&program, &mut rest);
     let shown = program.to_string_lossy().into_owned();
@@ -291,16 +292,6 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
         Err(failure) => explain(&shown, &failure),
     }
-}
-
-/// Says that there is no place for the books.
-pub(crate) fn no_home() -> ExitCode {
-    show::failure(
-        "no home directory: HOME is not set and this user has none",
-        None,
-        "set HOME, or name a directory with --state-dir DIR",
-    );
-    ExitCode::from(125)
 }
 
 /// Says why a run did not begin and what to do; gives the exit code.

@@ -6,10 +6,9 @@ mod sort;
 mod terminal;
 mod view;
 
-use super::ps::books;
 use super::tree::since_boot;
 use crate::summon::{place, speak};
-use crate::{duration, env, show};
+use crate::{duration, env, shelf, show};
 use canvas::{Canvas, Tone};
 use lariat::books::{Books, Onlooker};
 use lariat::daemon::client::Client;
@@ -67,7 +66,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         show::failure(what, None, "`lariat ps --watch` prints the same, --json for programs");
         return ExitCode::FAILURE;
     }
-    if let Err(code) = books(args.state_dir.as_ref()) {
+    if let Err(code) = shelf::find(args.state_dir.as_ref()) {
         return code;
     }
     match Terminal::enter() {
@@ -140,7 +139,8 @@ impl<'a> Top<'a> {
     fn look(&mut self) {
         if self.onlooker.is_none() {
             // There may be none yet: books are made by the first session.
-            self.books = books(self.args.state_dir.as_ref()).ok().flatten();
+            self.books =
+                shelf::find(self.args.state_dir.as_ref()).ok().and_then(|(_, books)| books);
             self.onlooker = self.books.as_ref().map(|books| Onlooker::new(books).patient());
             if let Some(onlooker) = &mut self.onlooker {
                 // Whatever crashed is finished first.

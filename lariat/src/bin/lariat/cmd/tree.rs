@@ -1,7 +1,7 @@
 //! `lariat tree`: whose is what, from hosts down to processes and containers.
 
-use super::ps::{self, ENGINES, books, cpu, time};
-use crate::{env, show};
+use super::ps::{self, ENGINES, cpu, time};
+use crate::{env, shelf, show};
 use lariat::books::Onlooker;
 use lariat::contain;
 use lariat::snapshot::{Living, Process};
@@ -35,9 +35,9 @@ pub(crate) struct Args {
 
 /// Looks and prints.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let mut living = match books(args.state_dir.as_ref()) {
-        Ok(None) => Vec::new(),
-        Ok(Some(books)) => {
+    let mut living = match shelf::find(args.state_dir.as_ref()) {
+        Ok((_, None)) => Vec::new(),
+        Ok((_, Some(books))) => {
             let mut onlooker = Onlooker::new(&books);
             let mut living = onlooker.sweep_and_look();
             onlooker.ask_engines(&mut living, ENGINES);
