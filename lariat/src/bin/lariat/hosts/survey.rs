@@ -5,6 +5,7 @@ use super::found::{self, Found, Surroundings};
 use super::plan::{self, Outcome, Plan, Reading, Want};
 use super::table::{Host, POLICIES, Policy, Scope};
 use super::tree::{self, Broken, Node, Value};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// One file, and what it would become.
@@ -47,13 +48,25 @@ fn look(around: &Surroundings, found: &Found, want: &Want) -> Result<(Read, Plan
 
 /// Why no server of a host may have another command.
 fn ruled(around: &Surroundings, host: &Host) -> Option<String> {
-    let holds = |policy: &&Policy| {
-        let text = std::fs::read_to_string(around.rooted(policy.path)).unwrap_or_default();
-        tree::parse(policy.format, &text).is_ok_and(|tree| leads(&tree, policy.way))
+    POLICIES.iter().filter(|policy| policy.host == host.id).find_map(|policy| rule(around, policy))
+}
+
+/// What one policy says. One that cannot be read may say anything: only where there is none is nothing
+/// ruled.
+fn rule(around: &Surroundings, policy: &Policy) -> Option<String> {
+    let unknown = |at: &str, why: &dyn std::fmt::Display| {
+        Some(format!("what the administrator decides cannot be read (/{}{at}: {why})", policy.path))
     };
-    let mut policies = POLICIES.iter().filter(|policy| policy.host == host.id);
-    let policy = policies.find(holds)?;
-    Some(format!("the administrator decides by its command (/{})", policy.path))
+    let text = match std::fs::read_to_string(around.rooted(policy.path)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) => return unknown("", &error),
+    };
+    match tree::parse(policy.format, &text) {
+        Ok(tree) => leads(&tree, policy.way)
+            .then(|| format!("the administrator decides by its command (/{})", policy.path)),
+        Err(Broken { line, column, why }) => unknown(&format!(":{line}:{column}"), &why),
+    }
 }
 
 /// True if there is something at the end of a way.
@@ -112,19 +125,38 @@ mod tests {
             ..Surroundings::default()
         };
         let hosts: Vec<_> = HOSTS.iter().collect();
-        let changes = || {
+        let works = || {
             let wish = Wish { lariat: "/x/lariat".into(), idle: None };
-            let works = survey(&around, &hosts, &Want::Installed(wish));
-            works.iter().map(Work::changes).sum::<usize>()
+            survey(&around, &hosts, &Want::Installed(wish))
         };
+        let changes = || works().iter().map(Work::changes).sum::<usize>();
         let free = changes();
         let rules = dir.join("root/etc/codex/requirements.toml");
         fs::write(&rules, "allowed_sandbox_modes = [\"read-only\"]\n").unwrap();
         let others = changes();
         fs::write(&rules, "[mcp_servers.a.identity]\ncommand = \"a\"\n").unwrap();
         let ruled = changes();
-        fs::write(dir.join("root/etc/codex/config.toml"), config).unwrap();
+        // What cannot be read may rule anything.
+        let refused = || {
+            let works = works();
+            let fate = &works[0].plan.as_ref().ok().unwrap().1.servers[0];
+            match &fate.outcome {
+                Outcome::Skipped(why) => why.clone(),
+                _ => String::new(),
+            }
+        };
+        fs::write(&rules, "[mcp_servers.a.identity]\ncommand = \"a\n").unwrap();
+        let why = refused();
+        assert!(why.contains("cannot be read (/etc/codex/requirements.toml:2:"), "{why:?}");
+        fs::write(&rules, b"x = \"\xff\"\n").unwrap();
+        let why = refused();
+        assert!(why.contains("cannot be read (/etc/codex/requirements.toml: "), "{why:?}");
         fs::remove_file(&rules).unwrap();
+        fs::create_dir(&rules).unwrap();
+        let why = refused();
+        assert!(why.contains("cannot be read (/etc/codex/requirements.toml: "), "{why:?}");
+        fs::remove_dir(&rules).unwrap();
+        fs::write(dir.join("root/etc/codex/config.toml"), config).unwrap();
         let systems = changes();
         assert_eq!((free, others, ruled, systems), (1, 1, 0, 1));
     }
