@@ -107,6 +107,17 @@ fn two_hundred_servers_there_and_back() {
 
 const SIMPLE: &str = r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y", "pkg", "--token", "s3cret", "-ps3cret", "--key=s3cret"], "env": {"TOKEN": "s3cret"}}}}"#;
 
+/// Runs a command at a terminal, where somebody answers no.
+const ANSWER: &str = "
+import os, pty, sys
+def hear(fd):
+    heard = os.read(fd, 4096)
+    if b'[y/N]' in heard:
+        os.write(fd, b'n\\n')
+    return heard
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:], hear)))
+";
+
 #[test]
 fn nothing_changes_without_a_yes() {
     let place = Place::new();
@@ -115,6 +126,15 @@ fn nothing_changes_without_a_yes() {
     let asked = finish(&mut lariat(&place, &["install"]));
     assert_eq!(asked.status.code(), Some(2));
     assert!(text(&asked.stderr).contains("--yes"), "{asked:?}");
+    // Who says no is nobody who said yes.
+    let typed = lariat(&place, &["install"]);
+    let mut at_terminal = Command::new("python3");
+    at_terminal.args(["-c", ANSWER]).arg(typed.get_program()).args(typed.get_args());
+    at_terminal.env("HOME", place.path("home")).current_dir(place.path("home"));
+    let said_no = finish(&mut at_terminal);
+    assert_eq!(said_no.status.code(), Some(2), "{said_no:?}");
+    assert!(text(&said_no.stdout).contains("[y/N]"), "{said_no:?}");
+    assert!(text(&said_no.stdout).contains("lariat: nothing was changed"), "{said_no:?}");
     let looked = finish(&mut lariat(&place, &["install", "--dry-run"]));
     assert!(looked.status.success());
     assert!(text(&looked.stdout).contains("+++ ~/.cursor/mcp.json"), "{looked:?}");

@@ -18,6 +18,8 @@ use std::process::ExitCode;
 /// of the file stays. Servers that are remote, a part of the host, or wrapped already are left alone.
 /// `lariat uninstall` gives back the same bytes. Files that a project shares through its repository are
 /// touched only with --project. A host that is running sees the change when it next reads its config.
+///
+/// Exit code 0 if nothing is left to do, 1 if a file could not be read or written, 2 if nobody said yes.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   lariat install --dry-run
@@ -197,7 +199,7 @@ fn ask(works: &[Work], changes: usize, want: &Want) -> Result<bool, ExitCode> {
         Some(true) => Ok(true),
         Some(false) => {
             show::failure("nothing was changed", None, "");
-            Err(ExitCode::FAILURE)
+            Err(ExitCode::from(2))
         }
         None => {
             let advice = "say --yes to do it, or --dry-run to only look; nothing was changed";

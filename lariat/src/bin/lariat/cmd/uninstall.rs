@@ -10,6 +10,8 @@ use std::process::ExitCode;
 /// All that is needed is in the configs themselves, so it works after any number of edits, on
 /// another machine, and when the state directory is gone. Files that nobody changed in the meantime are
 /// the same afterwards to the byte. Servers that somebody wrapped by hand are left alone.
+///
+/// Exit code 0 if nothing is left to do, 1 if a file could not be read or written, 2 if nobody said yes.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   lariat uninstall --dry-run
