@@ -44,13 +44,65 @@ fn every_host_is_in_the_list_of_hosts() {
     }
 }
 
+/// What somebody types who is here for the first time.
+const FIRST: [&str; 5] = ["demo", "install", "ps", "doctor", "uninstall"];
+
+#[test]
+fn the_first_steps_are_in_one_order_everywhere() {
+    for page in ["README.md", "docs/guide/start.md", "packaging/npm/README.md"] {
+        let text = fs::read_to_string(workspace().join(page)).unwrap();
+        assert_eq!(steps(&text), FIRST, "{page}");
+    }
+    assert_eq!(
+        steps("$ lariat doctor\n$ lariat install  # and ps\nlariat demo\n"),
+        ["doctor", "install"]
+    );
+}
+
+#[test]
+fn nothing_is_had_from_a_registry_that_has_it_not() {
+    for page in ["README.md", "docs/guide/start.md", "packaging/npm/README.md"] {
+        let text = fs::read_to_string(workspace().join(page)).unwrap();
+        assert_eq!(from_registry(&text), [""; 0], "{page}");
+    }
+    let published = "$ npm install -g lariat  # x\n$ cargo install lariat\n$ npx lariat demo\n";
+    assert_eq!(from_registry(published).len(), 3);
+}
+
+/// The first steps in the order in which a page has them typed.
+fn steps(text: &str) -> Vec<&str> {
+    let mut steps = Vec::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("$ ")) {
+        let command = line.split('#').next().unwrap_or_default();
+        let verb =
+            command.strip_prefix("lariat ").or(command.strip_prefix("cargo run --release -- "));
+        let verb = verb.and_then(|words| words.split_whitespace().next()).unwrap_or_default();
+        if FIRST.contains(&verb) && !steps.contains(&verb) {
+            steps.push(verb);
+        }
+    }
+    steps
+}
+
+/// Lines that would have somebody fetch a package of our name, whoever's that is.
+fn from_registry(text: &str) -> Vec<&str> {
+    let typed = text.lines().filter_map(|line| line.strip_prefix("$ "));
+    let by_name = |line: &&str| {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let fetches =
+            words.next().is_some_and(|program| ["npm", "npx", "cargo"].contains(&program));
+        fetches && words.any(|word| word == "lariat") && !line.contains("--path lariat")
+    };
+    typed.filter(by_name).collect()
+}
+
 #[test]
 fn a_dead_link_is_seen() {
     let root = workspace();
     let page = Path::new("docs/index.md");
     let complaints = |text: &str| dead(page, text, &root).len();
     assert_eq!(
-        complaints("[a](guide/start.md), [b](guide/start.md#5-look) and [c](#here)\n# Here"),
+        complaints("[a](guide/start.md), [b](guide/start.md#4-look) and [c](#here)\n# Here"),
         0
     );
     assert_eq!(complaints("[a](https://example.org/x) <b@example.org> `[c](d)`"), 0);

@@ -244,8 +244,19 @@ fn sum_up(
     }
     let me = called_as();
     screen.text("")?;
-    screen.text(&format!("Next:  {me} run -- your-server     ties it to its host"))?;
-    screen.text(&format!("       {me} probe -- your-server   what it starts and costs"))
+    for line in next_steps(&me) {
+        screen.text(&line)?;
+    }
+    Ok(())
+}
+
+/// What to do about it, the least first.
+fn next_steps(me: &str) -> [String; 3] {
+    [
+        format!("Next:  {me} install --dry-run      what would change for the hosts here"),
+        format!("       {me} run -- your-server     ties one server to its host"),
+        format!("       {me} probe -- your-server   what it starts and costs"),
+    ]
 }
 
 /// The same as the table, for programs.
@@ -301,5 +312,19 @@ fn poll_for(fds: &mut [PollFd<'_>], time: Duration) {
         if poll(fds, Some(&left)) != Err(rustix::io::Errno::INTR) {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_seen_the_leak_is_told_how_to_look_at_their_own_hosts() {
+        let [first, second, third] = next_steps("lariat");
+        assert!(first.starts_with("Next:  lariat install --dry-run "), "{first}");
+        let column = |line: &str, word: &str| line.find(word);
+        assert_eq!(column(&first, "what"), column(&second, "ties"));
+        assert_eq!(column(&first, "what"), column(&third, "what"));
     }
 }
