@@ -1,16 +1,15 @@
 //! What the event log says, added up: how often something happened, and the latest receipts.
 //!
 //! Every wrapper writes to the same log, with or without a daemon, so whoever reads it has counted
-//! them all. It is read on from where one stopped, also across a rotation.
+//! them all. It is read on from where one stopped, also across a rotation. What was there before is
+//! remembered but not counted: whoever sees a counter begin takes all of it for news.
 
+use crate::journal::Tail;
 use crate::receipt::{Receipt, Survivor};
 use contain::Member;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How many receipts are kept.
@@ -29,7 +28,7 @@ const LONGEST_LINE: usize = 1 << 20;
 pub(super) const BOUNDS: [u64; 12] =
     [5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000];
 
-/// How often things happened, as far back as the log reaches.
+/// How often things happened since the log was first read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) starts: u64,
@@ -55,9 +54,12 @@ pub(super) struct Filed {
 #[derive(Debug)]
 pub(super) struct Ledger {
     path: PathBuf,
-    file: Option<File>,
+    /// Absent until it was read for the first time.
+    tail: Option<Tail>,
     /// The beginning of a line whose end is not written yet.
     pending: Vec<u8>,
+    /// That line is too long already: what comes up to its end belongs to it.
+    skipping: bool,
     pub(super) counts: Counts,
     pub(super) receipts: VecDeque<Filed>,
     filed: u64,
@@ -82,8 +84,9 @@ impl Ledger {
     pub(super) fn new(path: PathBuf) -> Ledger {
         Ledger {
             path,
-            file: None,
+            tail: None,
             pending: Vec::new(),
+            skipping: false,
             counts: Counts::default(),
             receipts: VecDeque::new(),
             filed: 0,
@@ -93,59 +96,35 @@ impl Ledger {
 
     /// Reads what was written since the last time. What cannot be read is not counted.
     pub(super) fn read_on(&mut self) {
-        if self.file.is_none() {
-            // What the log was before it was rotated comes first.
-            let mut before = self.path.clone().into_os_string();
-            before.push(".1");
-            if let Ok(mut file) = File::open(before) {
-                let _what_there_is = self.read(&mut file);
+        let Some(tail) = &mut self.tail else {
+            if let Ok((tail, text)) = Tail::unwatched(&self.path) {
+                self.tail = Some(tail);
+                self.take(&text);
+                self.counts.begin();
             }
-            self.pending.clear();
-        }
-        // One that was renamed is read to its end before its successor is begun.
-        loop {
-            let Some(mut file) = self.file.take().or_else(|| File::open(&self.path).ok()) else {
-                return;
-            };
-            let read = self.read(&mut file);
-            let is_current = is_same(&file, &self.path);
-            if read.is_ok() && is_current {
-                self.file = Some(file);
-                return;
-            }
-            self.pending.clear();
-            if read.is_err() || !self.path.exists() {
-                return;
-            }
-        }
-    }
-
-    fn read(&mut self, file: &mut File) -> io::Result<()> {
-        // Somebody has cut it: begin again.
-        if file.stream_position()? > file.metadata()?.len() {
-            file.seek(SeekFrom::Start(0))?;
-            self.pending.clear();
-        }
-        let mut space = vec![0; 64 << 10];
-        loop {
-            let count = file.read(&mut space)?;
-            if count == 0 {
-                return Ok(());
-            }
-            self.take(&space[..count]);
-        }
+            return;
+        };
+        let mut text = Vec::new();
+        // What could be read is read once, and the next look goes on from there.
+        let _next_time = tail.read_into(&mut text);
+        self.take(&text);
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
-            self.pending.extend_from_slice(&rest[..at]);
-            rest = &rest[at + 1..];
-            let line = std::mem::take(&mut self.pending);
-            self.count(&line);
-        }
-        if self.pending.len() + rest.len() <= LONGEST_LINE {
-            self.pending.extend_from_slice(rest);
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (part, ends) = part.strip_suffix(b"\n").map_or((part, false), |part| (part, true));
+            self.skipping |= self.pending.len() + part.len() > LONGEST_LINE;
+            if self.skipping {
+                self.pending = Vec::new();
+            } else {
+                self.pending.extend_from_slice(part);
+            }
+            if ends {
+                let line = std::mem::take(&mut self.pending);
+                if !std::mem::take(&mut self.skipping) {
+                    self.count(&line);
+                }
+            }
         }
     }
 
@@ -199,6 +178,12 @@ impl Ledger {
 }
 
 impl Counts {
+    /// Nothing has happened yet. Reasons that there were have a zero to start from.
+    fn begin(&mut self) {
+        let ends = std::mem::take(&mut self.ends).into_keys().map(|reason| (reason, 0)).collect();
+        *self = Counts { ends, ..Counts::default() };
+    }
+
     fn end(&mut self, receipt: &Receipt) {
         let known = self.ends.contains_key(&receipt.reason) || self.ends.len() < REASONS;
         let reason = if known { receipt.reason.as_str() } else { "other" };
@@ -210,12 +195,6 @@ impl Counts {
             *count += u64::from(receipt.teardown_ms <= bound);
         }
     }
-}
-
-fn is_same(file: &File, path: &Path) -> bool {
-    let Ok(ours) = file.metadata() else { return false };
-    std::fs::metadata(path)
-        .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
 }
 
 #[cfg(test)]

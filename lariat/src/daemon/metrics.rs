@@ -41,7 +41,7 @@ pub(super) fn text(picture: &Picture) -> String {
     page.one("lariat_resident_bytes", "gauge", help, point.rss_bytes);
     let help = "What sessions left behind that could not be ended and is still there.";
     page.one("lariat_survivors", "gauge", help, survivors);
-    let help = "Servers that were started, as far back as the event log reached at first.";
+    let help = "Servers that were started, with or without the daemon, since it looks.";
     page.one("lariat_starts_total", "counter", help, counts.starts);
     page.family("lariat_ends_total", "counter", "Servers that have ended, by why.");
     for (reason, count) in &counts.ends {

@@ -3,14 +3,14 @@
 //! A journal that is full is renamed to `NAME.1` and begun anew. Whoever follows it keeps the renamed
 //! file for a moment, because a writer may just have been about to append to it, and then goes on
 //! with the new one. So no line is lost and none is read twice, unless the file is filled and
-//! renamed twice between two looks; then the one in between is read as well, and only those before
-//! that are gone.
+//! renamed three times between two looks: the one that was read before, the one that is `NAME.1` now
+//! and the new one are read, and only what was between the first two is gone.
 
 use super::{plain, predecessor};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::inotify;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::io::{self, ErrorKind, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -42,15 +42,21 @@ struct Open {
 }
 
 impl Open {
-    fn at(path: &Path) -> Option<Open> {
-        let file = plain(File::options().read(true), path).ok()?;
-        let inode = file.metadata().ok()?.ino();
-        Some(Open { file, inode })
+    /// `None` if there is none, which is not the same as one that cannot be read now: that one must
+    /// not be taken for a new one later.
+    fn at(path: &Path) -> io::Result<Option<Open>> {
+        let file = match plain(File::options().read(true), path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let inode = file.metadata()?.ino();
+        Ok(Some(Open { file, inode }))
     }
 
     /// Everything up to the end; from the beginning if somebody has emptied it.
     fn rest(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
-        if self.file.metadata()?.len() < self.file.stream_position()? {
+        if self.file.stream_position()? > self.file.metadata()?.len() {
+            // Somebody has cut it: begin again.
             self.file.rewind()?;
         }
         self.file.read_to_end(into).map(drop)
@@ -60,19 +66,28 @@ impl Open {
 impl Tail {
     /// Opens a journal, which need not be there yet, and returns its last lines.
     pub fn open(path: &Path, lines: usize) -> io::Result<(Tail, Vec<u8>)> {
+        // Before anything is read, so that whatever comes after that is heard.
         let watch = watch(path);
-        let mut tail = Tail { path: path.into(), current: None, renamed: None, watch };
+        let (tail, text) = Tail::unwatched(path)?;
+        Ok((Tail { watch, ..tail }, last_lines(&text, lines).to_vec()))
+    }
+
+    /// The same with all lines that there are, for somebody who comes by now and then and does not
+    /// wait: nobody would hear what the kernel says.
+    pub(crate) fn unwatched(path: &Path) -> io::Result<(Tail, Vec<u8>)> {
+        let mut tail = Tail { path: path.into(), current: None, renamed: None, watch: None };
         let mut text = Vec::new();
         for _ in 0..ROUNDS {
-            text.clear();
-            tail.current = Open::at(path);
-            let before = Open::at(&predecessor(path));
+            tail.current = Open::at(path)?;
+            let before = Open::at(&predecessor(path))?;
             let inode = tail.current.as_ref().map(|open| open.inode);
             // Renamed between the two: look again.
             if before.as_ref().is_some_and(|open| Some(open.inode) == inode) {
                 continue;
             }
-            if let Some(mut before) = before {
+            // It may have been renamed just now.
+            tail.renamed = before.map(|open| (open, Instant::now() + LATE));
+            if let Some((before, _)) = &mut tail.renamed {
                 before.rest(&mut text)?;
             }
             if let Some(current) = &mut tail.current {
@@ -80,47 +95,49 @@ impl Tail {
             }
             break;
         }
-        let kept = last_lines(&text, lines).to_vec();
-        Ok((tail, kept))
+        Ok((tail, text))
     }
 
     /// What has come since. Empty if nothing has.
     pub fn read(&mut self) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
+        self.read_into(&mut text).map(|()| text)
+    }
+
+    /// The same, with what was read before something could not be: it is not read again.
+    pub(crate) fn read_into(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         if let Some((open, until)) = &mut self.renamed {
-            open.rest(&mut text)?;
+            open.rest(text)?;
             if Instant::now() >= *until {
                 self.renamed = None;
             }
         }
         for _ in 0..ROUNDS {
             if let Some(current) = &mut self.current {
-                current.rest(&mut text)?;
+                current.rest(text)?;
             }
-            let Some(mut next) = Open::at(&self.path) else { break };
-            let Some(current) = self.current.take() else {
-                next.rest(&mut text)?;
-                self.current = Some(next);
+            let Some(next) = Open::at(&self.path)? else { break };
+            let inode = next.inode;
+            let Some(current) = &mut self.current else {
+                self.current.insert(next).rest(text)?;
                 break;
             };
-            if next.inode == current.inode {
-                self.current = Some(current);
+            if inode == current.inode {
                 break;
             }
             // Whoever was about to write to the old one when it was renamed has written by now, or
             // is read later.
-            let mut current = current;
-            current.rest(&mut text)?;
-            if let Some(mut between) = Open::at(&predecessor(&self.path))
-                && between.inode != current.inode
-                && between.inode != next.inode
-            {
-                between.rest(&mut text)?;
+            current.rest(text)?;
+            let between = Open::at(&predecessor(&self.path))?
+                .filter(|between| between.inode != current.inode && between.inode != inode);
+            let is_new = between.is_some();
+            let before = self.current.replace(next);
+            self.renamed = between.or(before).map(|open| (open, Instant::now() + LATE));
+            if let Some((between, _)) = self.renamed.as_mut().filter(|_| is_new) {
+                between.rest(text)?;
             }
-            self.renamed = Some((current, Instant::now() + LATE));
-            self.current = Some(next);
         }
-        Ok(text)
+        Ok(())
     }
 
     /// Waits until there may be more, or until nobody reads `reader` any more: then false.
@@ -164,20 +181,8 @@ fn last_lines(text: &[u8], lines: usize) -> &[u8] {
 mod tests {
     use super::super::{Journal, make_private_dir};
     use super::*;
+    use std::io::Write;
     use std::sync::atomic::{AtomicBool, Ordering};
-
-    #[test]
-    fn who_is_emptied_is_read_from_the_beginning() {
-        let dir = Dir::new("emptied");
-        let path = dir.0.join("a.log");
-        fs::write(&path, "one\ntwo\n").unwrap();
-        let (mut tail, head) = Tail::open(&path, 9).unwrap();
-        assert_eq!(head, b"one\ntwo\n");
-        fs::write(&path, "").unwrap();
-        assert_eq!(tail.read().unwrap(), b"");
-        Journal::open(&path, 100).unwrap().append(b"3\n").unwrap();
-        assert_eq!(tail.read().unwrap(), b"3\n");
-    }
 
     #[test]
     fn a_pipe_is_no_journal_and_keeps_nobody_waiting() {
@@ -186,7 +191,7 @@ mod tests {
         let path = dir.0.join("a.log");
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert!(Journal::open(&path, 100).is_err());
-        assert_eq!(Tail::open(&path, 9).unwrap().1, b"");
+        assert!(Tail::open(&path, 9).is_err());
     }
 
     #[test]
@@ -264,6 +269,45 @@ mod tests {
             assert_eq!(lines, (0..EACH).collect::<Vec<_>>(), "lines of {who}");
         }
         assert!(predecessor(&path).exists(), "never renamed: this proves nothing");
+    }
+
+    #[test]
+    fn two_rotations_between_two_looks_lose_nothing() {
+        let dir = Dir::new("twice");
+        let path = dir.0.join("a.log");
+        let write = |text: &str| fs::write(&path, text).unwrap();
+        let turn = || fs::rename(&path, predecessor(&path)).unwrap();
+        write("1\n");
+        turn();
+        let mut late = File::options().append(true).open(predecessor(&path)).unwrap();
+        write("2\n");
+        let (mut tail, head) = Tail::open(&path, 10).unwrap();
+        assert_eq!(head, b"1\n2\n");
+        // Somebody was about to write when the first was renamed.
+        late.write_all(b"late\n").unwrap();
+        assert_eq!(tail.read().unwrap(), b"late\n");
+        turn();
+        write("3\n");
+        turn();
+        write("4\n");
+        assert_eq!(tail.read().unwrap(), b"3\n4\n");
+        let mut late = File::options().append(true).open(predecessor(&path)).unwrap();
+        late.write_all(b"late\n").unwrap();
+        assert_eq!(tail.read().unwrap(), b"late\n");
+        // Cut by hand: from the beginning again.
+        write("");
+        assert_eq!(tail.read().unwrap(), b"");
+        write("5\n");
+        assert_eq!(tail.read().unwrap(), b"5\n");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_nothing() {
+        let dir = Dir::new("unreadable");
+        let path = dir.0.join("a.log");
+        // Nobody can follow it, root neither.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert!(Tail::open(&path, 10).is_err());
     }
 
     #[test]
