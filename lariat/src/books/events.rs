@@ -1,11 +1,14 @@
 //! The event log: one line for everything that happens to a session, and to what is found.
 
 use super::{Books, Entry};
-use crate::journal::Journal;
+use crate::id::SessionId;
+use crate::journal::{Journal, predecessor};
 use crate::moment;
+use crate::receipt::Receipt;
 use serde::Serialize;
-use std::io;
+use std::path::PathBuf;
 use std::time::SystemTime;
+use std::{fs, io};
 
 /// The event log is rotated at this size.
 const LIMIT: u64 = 4 << 20;
@@ -24,6 +27,19 @@ impl Books {
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
         Journal::open(&self.events(), LIMIT)?.append(&text)
+    }
+
+    /// The last receipt of a session that the log still has.
+    pub fn last_receipt(&self, session: &SessionId) -> Option<Receipt> {
+        let found = |path: PathBuf| {
+            let text = fs::read(path).ok()?;
+            let text = String::from_utf8_lossy(&text);
+            // Most lines are about others, and need not be understood.
+            let lines = text.lines().rev().filter(|line| line.contains(session.as_str()));
+            let mut receipts = lines.filter_map(|line| serde_json::from_str(line).ok());
+            receipts.find(|receipt: &Receipt| receipt.session == *session)
+        };
+        found(self.events()).or_else(|| found(predecessor(&self.events())))
     }
 }
 

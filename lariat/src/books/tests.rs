@@ -96,6 +96,23 @@ fn each_life_has_its_receipt_and_the_page_goes_with_the_last() {
 }
 
 #[test]
+fn the_last_receipt_is_found_also_after_a_rotation() {
+    let desk = Desk::new();
+    let entry = desk.note();
+    let session = entry.page().session.clone();
+    assert_eq!(desk.books.last_receipt(&session), None);
+    let _first = entry.account(&Reason::Idle, nothing());
+    let last = entry.settle(&Reason::StdinClosed, nothing()).receipt;
+    // However much was said since.
+    for _ in 0..600 {
+        desk.books.log("other", &serde_json::json!({ "text": "a".repeat(1 << 9) })).unwrap();
+    }
+    assert_eq!(desk.books.last_receipt(&session).as_ref(), Some(&last));
+    fs::rename(desk.books.events(), crate::journal::predecessor(&desk.books.events())).unwrap();
+    assert_eq!(desk.books.last_receipt(&session), Some(last));
+}
+
+#[test]
 fn who_survives_one_life_is_named_until_it_is_gone() {
     let desk = Desk::new();
     let entry = desk.note();

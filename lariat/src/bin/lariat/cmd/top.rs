@@ -15,8 +15,7 @@ use lariat::daemon::client::Client;
 use lariat::id::SessionId;
 use lariat::receipt::Receipt;
 use lariat::snapshot::{Living, State};
-use std::fs::File;
-use std::io::{IsTerminal, Read, Seek, SeekFrom};
+use std::io::IsTerminal;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,9 +24,6 @@ use std::time::{Duration, Instant};
 use terminal::{Event, Terminal};
 use tokio::time::timeout;
 use view::{View, Wish};
-
-/// How much of the end of the event log is read for a receipt.
-const TAIL: u64 = 256 << 10;
 
 /// How long the daemon may keep a key from being answered.
 const SAY: Duration = Duration::from_millis(300);
@@ -155,7 +151,7 @@ impl<'a> Top<'a> {
         self.leaving = leaving;
         let left: Vec<(SessionId, String)> = left;
         for (session, server) in left {
-            let receipt = self.books.as_ref().and_then(|books| receipt(books, &session));
+            let receipt = self.books.as_ref().and_then(|books| books.last_receipt(&session));
             let (tone, text) = match receipt {
                 Some(receipt) => told(&receipt),
                 None => (Tone::Good, format!("{server} has ended")),
@@ -283,18 +279,6 @@ fn told(receipt: &Receipt) -> (Tone, String) {
         0 => (Tone::Good, format!("{text}, nobody survived")),
         survivors => (Tone::Bad, format!("{text}, {}", show::count(survivors, "survivor"))),
     }
-}
-
-/// The last receipt of a session in the event log.
-fn receipt(books: &Books, session: &SessionId) -> Option<Receipt> {
-    let mut file = File::open(books.events()).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
-    let mut text = Vec::new();
-    file.take(TAIL).read_to_end(&mut text).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let mut receipts = text.lines().rev().filter_map(|line| serde_json::from_str(line).ok());
-    receipts.find(|receipt: &Receipt| receipt.session == *session)
 }
 
 #[cfg(test)]
