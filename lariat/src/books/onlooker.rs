@@ -7,6 +7,7 @@ use super::crowd::{Crowd, Person};
 use super::status::{self, Felt, Pulse};
 use super::{Books, Page, Place, paper};
 use crate::docker::client::{Client, Kind, Thing};
+use crate::id::SessionId;
 use crate::moment;
 use crate::receipt::{Receipt, Survivor};
 use crate::snapshot::{Container, Evidence, Host, Living, Process, State, Status};
@@ -154,28 +155,30 @@ impl Onlooker {
     }
 
     /// Adds the containers of those that have used an engine, as far as engines answer within this
-    /// time. Blocks for that long at most, and asks nobody if no session has used one.
-    pub fn ask_engines(&self, living: &mut [Living], within: Duration) {
+    /// time. Blocks for that long at most, and asks nobody if no session has used one. Returns those
+    /// of which no engine has said anything: that is not the same as having none.
+    pub fn ask_engines(&self, living: &mut [Living], within: Duration) -> BTreeSet<SessionId> {
         let users = self.known.values().filter(|known| known.used_engine);
         let users = users.filter_map(|k| Some((k.page.session.clone(), k.page.docker.as_ref()?)));
         let users: Vec<_> = users.map(|(s, docker)| (s, Client::new(&docker.endpoint))).collect();
+        let mut silent: BTreeSet<SessionId> = users.iter().map(|(s, _)| s.clone()).collect();
         if users.is_empty() {
-            return;
+            return silent;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
+        let Ok(runtime) = runtime else { return silent };
         let listed = runtime.block_on(async {
             let mut asked = JoinSet::new();
             for (session, client) in users {
                 asked.spawn(async move {
                     let listed = client.of_session(Kind::Container, session.as_str()).await;
-                    (session, listed.unwrap_or_default())
+                    Some((session, listed.ok()?))
                 });
             }
             let mut listed = Vec::new();
             let collect = async {
                 while let Some(answer) = asked.join_next().await {
-                    listed.extend(answer.ok());
+                    listed.extend(answer.ok().flatten());
                 }
             };
             // Who has not answered by then has said nothing.
@@ -183,12 +186,14 @@ impl Onlooker {
             listed
         });
         for (session, things) in listed {
+            silent.remove(&session);
             if let Some(living) = living.iter_mut().find(|living| living.session == session) {
                 let container =
                     |thing: Thing| Container { id: thing.key().into(), image: thing.image };
                 living.containers = things.into_iter().map(container).collect();
             }
         }
+        silent
     }
 }
 

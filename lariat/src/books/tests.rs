@@ -3,6 +3,7 @@
 use super::*;
 use crate::snapshot::{Evidence, State, Status};
 use contain::{Backend, Choice};
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicU32;
 
@@ -20,6 +21,10 @@ impl Desk {
     }
 
     pub(super) fn note(&self) -> Entry {
+        self.note_with(None)
+    }
+
+    fn note_with(&self, engine: Option<Endpoint>) -> Entry {
         let mark = Mark::random().unwrap();
         let machine = contain::probe(Choice::Named(Backend::Descent), mark).unwrap();
         let opening = Opening {
@@ -29,7 +34,7 @@ impl Desk {
             machine: &machine,
             host: Member::current(),
             on_behalf: None,
-            engine: None,
+            engine,
             podman: None,
             generation: Generation::UNCOUNTED,
             receipt: Some(self.books.dir.join("receipt.json")),
@@ -277,4 +282,40 @@ fn who_looks_on_sees_that_fewer_are_left() {
     assert_eq!(desk.files(), 2, "a draft is left");
     entry.settle(&Reason::Closed, nothing());
     assert_eq!(desk.files(), 0);
+}
+
+#[test]
+fn an_engine_that_has_none_is_told_from_one_that_is_silent() {
+    let desk = Desk::new();
+    let socket = desk.books.dir.join("engine.sock");
+    let entry = desk.note_with(Some(Endpoint::Unix(socket.clone())));
+    let session = entry.page().session.clone();
+    let look = || {
+        let mut onlooker = Onlooker::new(&desk.books);
+        let mut living = onlooker.look();
+        assert_eq!(living.len(), 1);
+        onlooker.ask_engines(&mut living, Duration::from_secs(5))
+    };
+    // It has not used one: nobody is asked.
+    assert!(look().is_empty());
+    fs::write(entry.tally(), "").unwrap();
+    assert_eq!(look(), BTreeSet::from([session]));
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let engine = std::thread::spawn(move || {
+        // One question for its own, one for those within.
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                io::Read::read_exact(&mut stream, &mut byte).unwrap();
+                asked.extend(byte);
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]").unwrap();
+        }
+    });
+    assert!(look().is_empty());
+    engine.join().unwrap();
+    fs::remove_file(entry.tally()).unwrap();
+    entry.settle(&Reason::StdinClosed, nothing());
 }

@@ -9,7 +9,7 @@ use super::registry::Registry;
 use crate::books::{Books, Onlooker};
 use crate::id::SessionId;
 use crate::moment;
-use crate::snapshot::{Container, Living};
+use crate::snapshot::{Container, Living, State};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -54,7 +54,35 @@ struct Memory {
 struct Eyes {
     onlooker: Onlooker,
     asked: Option<Instant>,
-    containers: BTreeMap<SessionId, Vec<Container>>,
+    containers: Containers,
+}
+
+/// What engines said last, by session.
+#[derive(Debug, Default)]
+struct Containers(BTreeMap<SessionId, Said>);
+
+#[derive(Debug)]
+struct Said {
+    /// It was about what the session left when it had ended.
+    of_ended: bool,
+    containers: Vec<Container>,
+}
+
+impl Containers {
+    /// Whoever has no new answer has the last one. An engine that is late, or does not answer, has
+    /// not removed anything; and what a receipt says of survivors is newer than what was before.
+    fn recall(&mut self, living: &mut [Living], has_answered: impl Fn(&SessionId) -> bool) {
+        let mut before = std::mem::take(&mut self.0);
+        for one in living {
+            let of_ended = one.state == State::Survivors;
+            let said = before.remove(&one.session).filter(|said| said.of_ended == of_ended);
+            if let Some(said) = said.filter(|_| !has_answered(&one.session)) {
+                one.containers = said.containers;
+            }
+            let containers = one.containers.clone();
+            self.0.insert(one.session.clone(), Said { of_ended, containers });
+        }
+    }
 }
 
 impl Eyes {
@@ -62,14 +90,11 @@ impl Eyes {
     fn look(&mut self) -> Vec<Living> {
         let mut living = self.onlooker.look();
         if self.asked.is_none_or(|asked| asked.elapsed() >= ENGINES) {
-            self.onlooker.ask_engines(&mut living, ENGINE);
-            let of = living.iter().filter(|one| !one.containers.is_empty());
-            self.containers = of.map(|one| (one.session.clone(), one.containers.clone())).collect();
+            let silent = self.onlooker.ask_engines(&mut living, ENGINE);
+            self.containers.recall(&mut living, |session| !silent.contains(session));
             self.asked = Some(Instant::now());
         } else {
-            for one in &mut living {
-                one.containers = self.containers.get(&one.session).cloned().unwrap_or_default();
-            }
+            self.containers.recall(&mut living, |_| false);
         }
         living
     }
@@ -84,8 +109,10 @@ impl Lookout {
     pub(super) fn new(books: Books, registry: Arc<Registry>) -> Lookout {
         let ledger = Ledger::new(books.events());
         let memory = Memory { ledger, painter: Painter::default() };
+        // Not a patient one: the quiet would be looked at every fifth time, which is 50 s while nobody
+        // watches, and a wrapper that its host does not wait for would seem to live for 2.5 s.
         let onlooker = Onlooker::new(&books);
-        let eyes = Eyes { onlooker, asked: None, containers: BTreeMap::new() };
+        let eyes = Eyes { onlooker, asked: None, containers: Containers::default() };
         Lookout {
             eyes: Arc::new(Mutex::new(eyes)),
             registry,
@@ -174,5 +201,47 @@ pub(super) struct Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.lookout.watchers.send_modify(|count| *count -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn living(state: &str, containers: &[&str]) -> [Living; 1] {
+        let containers: Vec<_> =
+            containers.iter().map(|id| json!({"id": id, "image": "redis"})).collect();
+        let one = serde_json::from_value(json!({
+            "session": "a", "within": null, "server": "git", "host": null, "wrapper": 8,
+            "state": state, "idle_s": null, "evidence": [], "backend": "descent", "started": "t",
+            "age_s": 1.0, "processes": 0, "rss_bytes": 0, "containers": containers,
+        }));
+        [one.unwrap()]
+    }
+
+    #[test]
+    fn an_engine_that_says_nothing_has_removed_nothing() {
+        let mut containers = Containers::default();
+        let mut seen = |state: &str, found: &[&str], answers: bool| {
+            let mut living = living(state, found);
+            containers.recall(&mut living, |_| answers);
+            let ids = living[0].containers.iter().map(|container| container.id.clone());
+            ids.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(seen("ready", &[], false), "");
+        assert_eq!(seen("ready", &["x"], true), "x");
+        // Not asked, or asked in vain.
+        assert_eq!(seen("ready", &[], false), "x");
+        assert_eq!(seen("ready", &[], true), "");
+        assert_eq!(seen("ready", &[], false), "");
+        // Ended: what the receipt says, until the engine says otherwise.
+        assert_eq!(seen("survivors", &["x"], false), "x");
+        assert_eq!(seen("survivors", &["x"], false), "x");
+        assert_eq!(seen("survivors", &[], true), "");
+        assert_eq!(seen("survivors", &["x"], false), "");
+        assert!(containers.0.len() == 1);
+        containers.recall(&mut [], |_| false);
+        assert!(containers.0.is_empty());
     }
 }

@@ -17,6 +17,9 @@ const SAME_MOMENT: u64 = 1_500;
 /// How much of the CPU's share is the last look's alone: shares that jump cannot be read.
 const FRESH: f64 = 0.4;
 
+/// After this long an earlier share says nothing.
+const LONG: Duration = Duration::from_secs(5);
+
 /// The last five minutes are kept to the second, the last hour to ten.
 const FINE: (u64, usize) = (1_000, 300);
 const COARSE: (u64, usize) = (10_000, 360);
@@ -58,7 +61,8 @@ pub(super) struct Sums {
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     key: &'a str,
-    /// What the end button ends: a session of several servers, or this one.
+    /// What the end button ends: a session of the daemon's with all its servers, or this one's own.
+    /// Other sessions of several servers are in a program that nobody can ask.
     session: &'a str,
     /// What its owner called it.
     name: Option<&'a str>,
@@ -94,7 +98,6 @@ struct Process(i32, i32, String, u64, u64);
 /// What is known of a server from earlier looks.
 #[derive(Debug, Clone, Copy)]
 struct Before {
-    cpu_ms: u64,
     share: f64,
     quiet_since_ms: Option<u64>,
 }
@@ -124,8 +127,7 @@ impl Painter {
             let key = one.session.as_str();
             let known = self.before.get(key).copied();
             let after = Before {
-                cpu_ms: one.cpu_ms,
-                share: share(known, one.cpu_ms, passed),
+                share: share(known, one.cpu_percent, passed),
                 quiet_since_ms: quiet(known, now_ms, one.idle_s),
             };
             let within = one.within.as_ref().map(|within| within.as_str());
@@ -193,7 +195,7 @@ fn row<'a>(one: &'a Living, owner: Option<&'a api::Session>, after: Before) -> R
     };
     Row {
         key: one.session.as_str(),
-        session: one.within.as_ref().unwrap_or(&one.session).as_str(),
+        session: owner.map_or(one.session.as_str(), |session| &session.id),
         name: owner.and_then(|session| session.name.as_deref()),
         server: plain(&one.server.to_string()),
         host,
@@ -241,13 +243,11 @@ fn absent<'a>(
 }
 
 /// The share of one CPU in percent, smoothed.
-fn share(before: Option<Before>, cpu_ms: u64, passed: Duration) -> f64 {
-    let Some(before) = before.filter(|_| !passed.is_zero()) else { return 0.0 };
-    let used = cpu_ms.saturating_sub(before.cpu_ms) as f64;
-    let now = used / (passed.as_secs_f64() * 10.0);
+fn share(before: Option<Before>, percent: Option<f64>, passed: Duration) -> f64 {
+    let Some(now) = percent else { return 0.0 };
     // After a long pause there is nothing to smooth.
-    let fresh = if passed > Duration::from_secs(5) { 1.0 } else { FRESH };
-    let share = now * fresh + before.share * (1.0 - fresh);
+    let before = before.filter(|_| passed <= LONG).map_or(now, |before| before.share);
+    let share = now * FRESH + before * (1.0 - FRESH);
     if share < 0.05 { 0.0 } else { share }
 }
 
