@@ -101,7 +101,7 @@ fn a_script_has_sessions_that_end_with_it() {
         for session in sessions {
             assert_eq!(session["owner"]["pid"], me, "{shell}: {listed:#}");
         }
-        assert!(lines.next().unwrap().starts_with("a: 1 processes, "), "{said}");
+        assert!(lines.next().unwrap().starts_with("a: 1 process, "), "{said}");
         let rest: Vec<&str> = lines.collect();
         assert!(rest.iter().any(|line| line.contains("ready")), "{said}");
         assert!(rest.iter().all(|line| !line.contains("one")), "{said}");
