@@ -65,6 +65,14 @@ pub(crate) fn hosts(project: Option<PathBuf>) -> Option<crate::hosts::Surroundin
     })
 }
 
+/// What of the above was set and is not followed: a relative path would mean another place in every
+/// directory, and each host takes it differently.
+pub(crate) fn passed_over() -> Vec<&'static str> {
+    let all = ["HOME", "XDG_CONFIG_HOME"].into_iter().chain(crate::hosts::table::variables());
+    let relative = |name: &&str| variable(name).is_some_and(|it| !PathBuf::from(it).is_absolute());
+    all.filter(relative).collect()
+}
+
 /// `TERM`: false where the cursor cannot be moved.
 pub(crate) fn terminal_can_draw() -> bool {
     variable("TERM").is_some_and(|term| term != "dumb")

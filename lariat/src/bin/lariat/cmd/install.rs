@@ -134,6 +134,11 @@ pub(crate) fn change(common: &Common, want: &Want) -> ExitCode {
         [] => HOSTS.iter().collect(),
         some => some.to_vec(),
     };
+    for name in env::passed_over() {
+        let advice = "hosts may see it otherwise; set it to an absolute path to have that one done";
+        show::failure(&format!("note: {name} is relative, and is ignored"), None, advice);
+    }
+    outlive_full_files();
     let works = survey::survey(&around, &hosts, want);
     let changes: usize = works.iter().map(Work::changes).sum();
     if !common.json {
@@ -154,22 +159,46 @@ pub(crate) fn change(common: &Common, want: &Want) -> ExitCode {
     };
     let mut done = Vec::new();
     for work in &works {
-        done.push(if go { work.write(&state.join("backups")) } else { Ok(None) });
+        let backups = state.join("backups");
+        done.push(match go {
+            true => work.write(&backups),
+            // What is promised is what would be done.
+            false => work.check(&backups).map(|()| None),
+        });
     }
     let mut failed = works.iter().any(|work| work.plan.is_err());
     for (work, outcome) in works.iter().zip(&done) {
         if let Err(trouble) = outcome {
             failed = true;
-            let what = format!("{} was not changed", shown::path(&work.found.path, &around.home));
+            let verb = if common.dry_run { "would not be" } else { "was not" };
+            let file = shown::path(&work.found.path, &around.home);
+            let what = format!("{file} {verb} changed");
             show::failure(&what, Some(trouble), "look at it, and run this again");
         }
     }
-    if common.json {
-        failed |= !show::out(&report(&works, &done, common.dry_run));
-    } else {
-        failed |= !show::out(&summary(common, want, &works, &done, &around, &state));
+    let told = match common.json {
+        true => show::out(&report(&works, &done, common.dry_run)),
+        false => show::out(&summary(common, want, &works, &done, &around, &state)),
+    };
+    if !told {
+        failed = true;
+        let written = done.iter().filter(|done| matches!(done, Ok(Some(_)))).count();
+        let advice = format!("{} changed all the same", count(written, "file"));
+        show::failure("cannot write to stdout", None, &advice);
     }
     ExitCode::from(u8::from(failed))
+}
+
+/// Has a write beyond the limit for files fail, instead of ending us in the middle.
+fn outlive_full_files() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else {
+        // As before then: the file is whole, and a draft may stay until the next time.
+        return;
+    };
+    let _within = runtime.enter();
+    // Once heard, it is never again deadly in this process.
+    let _heard = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
 }
 
 /// Says which files cannot be read, and where.
@@ -225,8 +254,10 @@ fn summary(
     };
     let changes: usize = works.iter().map(Work::changes).sum();
     if works.is_empty() {
-        return "no configs of known hosts are here; `lariat hosts` lists those that are known\n"
-            .into();
+        let home = show::plain(&around.home.display().to_string());
+        return format!(
+            "no configs of known hosts are here, in {home}; `lariat hosts` lists those that are known\n"
+        );
     }
     if changes == 0 {
         let servers = works.iter().filter_map(|work| work.plan.as_ref().ok());
@@ -237,6 +268,8 @@ fn summary(
         return format!("nothing {other}{already}\n");
     }
     if common.dry_run {
+        let able = works.iter().zip(done).filter(|(_, done)| done.is_ok());
+        let changes: usize = able.map(|(work, _)| work.changes()).sum();
         return format!("{} {other}; nothing was changed\n", show::count(changes, "server"));
     }
     let written = works.iter().zip(done).filter(|(_, done)| matches!(done, Ok(Some(_))));

@@ -40,20 +40,42 @@ impl Found {
     }
 }
 
-/// Every config file that is here. One that two hosts read is named once, with the first of them.
+/// Every config file that can be looked at.
 pub(crate) fn files(around: &Surroundings, hosts: &[&'static Host]) -> Vec<Found> {
+    let mut files = all(around, hosts);
+    files.retain(|found| found.path.is_file());
+    files
+}
+
+/// Whatever is where a config would be, also if it cannot be read: whoever has one wants to know that
+/// it was passed over. One that two hosts read is named once, with the first of them.
+pub(crate) fn all(around: &Surroundings, hosts: &[&'static Host]) -> Vec<Found> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for host in HOSTS.iter().filter(|host| hosts.iter().any(|wanted| wanted.id == host.id)) {
         for place in host.files {
             for path in paths(around, place) {
-                let real = path.canonicalize().ok().filter(|real| real.is_file());
-                if real.is_some_and(|real| seen.insert(real)) {
+                let real = path.canonicalize();
+                // What users may not look at of the administrator's would not be changed anyway.
+                let here = match place.scope {
+                    Scope::System => real.is_ok(),
+                    Scope::User | Scope::Project => is_here(&path),
+                };
+                if here && seen.insert(real.unwrap_or_else(|_| path.clone())) {
                     found.push(Found { host, place, path });
                 }
             }
         }
     }
     found
+}
+
+/// False only if there is nothing.
+fn is_here(path: &Path) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    match path.symlink_metadata() {
+        Ok(_) => true,
+        Err(error) => ![NotFound, NotADirectory].contains(&error.kind()),
+    }
 }
 
 fn paths(around: &Surroundings, place: &Place) -> Vec<PathBuf> {
@@ -80,7 +102,11 @@ fn paths(around: &Surroundings, place: &Place) -> Vec<PathBuf> {
 
 /// Files in a directory, or in directories of it, whose path ends so.
 fn matching(dir: &Path, after: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        // Named itself, if it is there: nobody knows what is in it.
+        return if is_here(dir) { vec![dir.to_owned()] } else { Vec::new() };
+    };
+    let entries = entries.flatten();
     let mut paths: Vec<PathBuf> = entries
         .map(|entry| entry.path())
         .filter_map(|path| match after.strip_prefix('/') {

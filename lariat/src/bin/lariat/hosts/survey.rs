@@ -22,7 +22,7 @@ pub(crate) enum Problem {
 
 /// Reads every file and plans what is wanted. Nothing is changed yet.
 pub(crate) fn survey(around: &Surroundings, hosts: &[&'static Host], want: &Want) -> Vec<Work> {
-    let files = found::files(around, hosts).into_iter();
+    let files = found::all(around, hosts).into_iter();
     files.map(|found| Work { plan: look(around, &found, want), found }).collect()
 }
 
@@ -83,6 +83,14 @@ impl Work {
     /// How many servers would change.
     pub(crate) fn changes(&self) -> usize {
         self.plan.as_ref().map_or(0, |(_, plan)| plan.changes())
+    }
+
+    /// Fails where `write` is known to, and writes nothing.
+    pub(crate) fn check(&self, backups: &Path) -> Result<(), Trouble> {
+        match &self.plan {
+            Ok((read, plan)) if plan.changes() > 0 => read.ready(backups).map(drop),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Writes what was planned. Gives the path of the backup.
