@@ -26,11 +26,14 @@ pub(crate) fn command(words: &[String]) -> String {
         Wrapping::Nobody | Wrapping::Hand => 0,
     };
     let mut shown: Vec<String> = words[..inner].to_vec();
+    if let Some(ours) = shown.first_mut() {
+        *ours = file_name(ours);
+    }
     let (program, args) = match words[inner..].split_first() {
         Some((program, args)) => (program.as_str(), args),
         None => ("", &[][..]),
     };
-    shown.push(program.into());
+    shown.push(file_name(program));
     let base = program.rsplit(['/', '\\']).next().unwrap_or(program);
     let mut package_next =
         LAUNCHERS.contains(&base.trim_end_matches(".cmd").trim_end_matches(".exe"));
@@ -65,10 +68,72 @@ fn switch(word: &str) -> String {
     }
 }
 
-/// A package or a path: no option, no address with credentials, no assignment.
+/// A program as it is written, if that can be a file: an assignment and an address may hold a secret.
+fn file_name(program: &str) -> String {
+    let odd = |c: char| c.is_whitespace() || "=?&;|<>*\"'".contains(c);
+    let scoped = program.split('/').all(|part| !part.get(1..).unwrap_or(part).contains('@'));
+    let plain = scoped && program.len() < 200 && !program.contains(odd) && !program.contains("://");
+    if plain && !is_token(program) { program.into() } else { HIDDEN.into() }
+}
+
+/// A package or a path: no option, no address with credentials, no assignment, and no word that could
+/// as well be a key.
 fn is_package(word: &str) -> bool {
-    let fits = |c: char| c.is_alphanumeric() || "@/._-".contains(c);
-    !word.starts_with('-') && word.len() < 100 && word.chars().all(fits)
+    let fits = |c: char| c.is_ascii_alphanumeric() || "@/._-".contains(c);
+    if word.starts_with('-') || word.len() >= 100 || !word.chars().all(fits) || is_token(word) {
+        return false;
+    }
+    // `pkg@1.2` is a package; `word@host/path` is an address.
+    let scope = usize::from(word.starts_with('@'));
+    let (name, version) = match word[scope..].split_once('@') {
+        Some((name, version)) => (name, Some(version)),
+        None => (&word[scope..], None),
+    };
+    let is_version = |version: &str| {
+        let named = ["latest", "next", "alpha", "beta", "canary", "stable"].contains(&version);
+        named || (version.starts_with(|c: char| c.is_ascii_digit()) && !version.contains('/'))
+    };
+    if version.is_some_and(|version| !is_version(version)) {
+        return false;
+    }
+    let is_script = SCRIPTS.iter().any(|end| name.ends_with(end));
+    let lower = !name.contains(|c: char| c.is_ascii_uppercase());
+    // A lone word is what passwords look like, too.
+    let several = name.contains(['/', '-', '_', '.']);
+    let path = ["/", "./", "../"].iter().any(|start| name.starts_with(start));
+    (is_script || (several && (lower || path))) && name.split(['/', '-', '_', '.']).all(is_readable)
+}
+
+/// Ends of scripts that launchers start.
+const SCRIPTS: [&str; 7] = [".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".py"];
+
+/// A part of a name that a person has chosen: letters or a number, not a mix of many.
+fn is_readable(part: &str) -> bool {
+    let digits = part.chars().filter(char::is_ascii_digit).count();
+    part.len() <= 24 && (digits <= 4 && part.len() <= 12 || digits == 0)
+}
+
+/// True if it begins as the keys of well-known services do.
+fn is_token(word: &str) -> bool {
+    const BEGINNINGS: [&str; 16] = [
+        "sk-",
+        "sk_",
+        "pk_",
+        "rk_",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "glpat-",
+        "xox",
+        "hf_",
+        "npm_",
+        "AKIA",
+        "eyJ",
+    ];
+    BEGINNINGS.iter().any(|beginning| word.starts_with(beginning))
 }
 
 /// A path as people write it.
@@ -161,9 +226,26 @@ mod tests {
             ("node C:\\s3cret", "node …"),
             ("/opt/server", "/opt/server"),
             (
-                "/x/lariat run --installed --idle auto -- npx -y pkg s3cret",
-                "/x/lariat run --installed --idle auto -- npx -y pkg …",
+                "/x/lariat run --installed --idle auto -- npx -y a-pkg s3cret",
+                "/x/lariat run --installed --idle auto -- npx -y a-pkg …",
             ),
+            ("TOKEN=S3CRET x", "…"),
+            ("https://u:S3CRET@h/bin -y", "… -y"),
+            ("u:S3CRET@h/bin", "…"),
+            ("sk_live_S3CRET", "…"),
+            ("npx sk_live_s3cret", "npx …"),
+            ("npx sk-ant-s3cret", "npx …"),
+            ("node S3CRET", "node …"),
+            ("npx s3cret", "npx …"),
+            ("npx s3cret@host", "npx …"),
+            ("npx u-s3cret@host/x", "npx …"),
+            ("npx a1b2c3d4-s3cret9f8e7d6c5b4a", "npx …"),
+            ("uvx eyJhbG.s3cret.x", "uvx …"),
+            ("npx -y @a/b-c@latest", "npx -y @a/b-c@latest"),
+            ("uvx mcp-server-git", "uvx mcp-server-git"),
+            ("python -m mcp_server_git", "python -m mcp_server_git"),
+            ("node /home/Me/srv/dist/index.js", "node /home/Me/srv/dist/index.js"),
+            ("/n/@a/b/bin", "/n/@a/b/bin"),
         ] {
             assert_eq!(shown(line), expected);
             assert!(!shown(line).to_lowercase().contains("s3cret"));
