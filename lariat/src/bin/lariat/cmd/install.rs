@@ -183,7 +183,7 @@ pub(crate) fn change(common: &Common, want: &Want) -> ExitCode {
     if !told {
         failed = true;
         let written = done.iter().filter(|done| matches!(done, Ok(Some(_)))).count();
-        let advice = format!("{} changed all the same", count(written, "file"));
+        let advice = format!("{} changed all the same", show::count(written, "file"));
         show::failure("cannot write to stdout", None, &advice);
     }
     ExitCode::from(u8::from(failed))

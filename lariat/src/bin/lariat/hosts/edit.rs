@@ -150,15 +150,30 @@ impl Page<'_> {
             }
         };
         replace(0, wish.lariat.clone());
+        let mut missing = None;
         if let Some(idle) = &wish.idle {
-            let ours = launch.said()[..inner - 1].to_vec();
-            let split = ours.iter().position(|word| word == "--idle");
-            let joined = ours.iter().position(|word| word.starts_with("--idle="));
-            match (split, joined) {
-                (Some(at), _) if at + 2 < inner => replace(at + 1, idle.clone()),
-                (_, Some(at)) => replace(at, format!("--idle={idle}")),
-                _ => return Err("somebody took its `--idle` away; it stays so".into()),
+            missing = Some(idle);
+            // Every one of them: which of two would count is not for us to say.
+            for (at, word) in launch.said()[..inner - 1].iter().enumerate() {
+                if word == "--idle" && at + 2 < inner {
+                    replace(at + 1, idle.clone());
+                } else if word.starts_with("--idle=") {
+                    replace(at, format!("--idle={idle}"));
+                } else {
+                    continue;
+                }
+                missing = None;
             }
+        }
+        let added: Vec<String> =
+            missing.into_iter().flat_map(|idle| ["--idle".into(), idle.clone()]).collect();
+        if !added.is_empty() {
+            let list = match launch.form {
+                Form::List(pair) | Form::Beside { args: Some(pair), .. } => &pair.value,
+                Form::Beside { args: None, .. } => return Err("it has no arguments".into()),
+            };
+            let literals: Vec<String> = added.iter().map(|word| quoted(word)).collect();
+            cuts.push(self.before_word(list, launch.words[inner - 1], &literals)?);
         }
         if cuts.is_empty() {
             return Ok(None);
@@ -171,6 +186,9 @@ impl Page<'_> {
                 if same { node.plain() } else { Plain::Text(word.clone()) }
             })
             .collect();
+        // In front of our `--`.
+        meant.splice(inner - 1..inner - 1, added.iter().cloned().map(Plain::Text));
+        words.splice(inner - 1..inner - 1, added);
         let keys = match launch.form {
             Form::List(pair) => vec![(pair.key.clone(), Some(Plain::List(meant)))],
             Form::Beside { command, .. } => vec![
@@ -196,7 +214,18 @@ impl Page<'_> {
                 false => Err("its list of arguments is written in an unusual way".into()),
             };
         };
-        let at = first.span.start;
+        self.before_word(list, first, literals)
+    }
+
+    /// Words in front of one of a list.
+    fn before_word(
+        self,
+        list: &Node,
+        word: &Node,
+        literals: &[String],
+    ) -> Result<(Range<usize>, String), String> {
+        let flow = self.text[list.span.clone()].starts_with('[');
+        let at = word.span.start;
         let before = self.line_before(at);
         let [between, after] = if flow {
             let alone = before.trim().is_empty();
@@ -257,8 +286,27 @@ impl Page<'_> {
         Some(format!("{}{indent}", self.newline()))
     }
 
-    /// The line of the arguments up to the command, if that is all there is.
+    /// The line of the arguments, if that is all there is: up to the command, where `install` puts it, or
+    /// from the key before, where a host may have put it since.
     fn whole_line(self, map: &Node, args: &Pair, command: &Pair) -> Option<Range<usize>> {
+        self.up_to_command(map, args, command).or_else(|| {
+            let ends = map.pairs().iter().map(|pair| self.end_of(&pair.value));
+            let before = ends.filter(|end| *end <= args.key_span.start).max()?;
+            let between = self.text.get(before..args.key_span.start)?;
+            let blank = between.chars().all(|c| c.is_whitespace() || c == ',');
+            (!between.is_empty() && blank).then_some(before..self.end_of(&args.value))
+        })
+    }
+
+    /// Where a value ends. A list in lines ends with its last item.
+    fn end_of(self, node: &Node) -> usize {
+        match node.items().and_then(<[Node]>::last) {
+            Some(last) if !self.text[node.span.clone()].starts_with('[') => self.end_of(last),
+            _ => node.span.end,
+        }
+    }
+
+    fn up_to_command(self, map: &Node, args: &Pair, command: &Pair) -> Option<Range<usize>> {
         let line = args.key_span.start..command.key_span.start;
         let between = self.text.get(args.value.span.end..line.end)?;
         let ours = self.between(map, line.start).is_some_and(|ours| ours == between);

@@ -237,14 +237,21 @@ pub(crate) fn wrapping(words: &[String]) -> Wrapping {
         "--installed=bare" => Some(true),
         _ => None,
     });
-    // The mark is enough: somebody may call the program `lariat-next`.
-    if let Some(bare) = mark.filter(|_| rest[0] == "run" && rest.len() > end + 1) {
+    let whole = |_: &bool| rest[0] == "run" && rest.len() > end + 1 && may_be_ours(program);
+    if let Some(bare) = mark.filter(whole) {
         return Wrapping::Installed { inner: end + 2, bare };
     }
     let runs =
         |words: &[String]| is_lariat(&words[0]) && ["run", "connect"].contains(&words[1].as_str());
     // Also behind a launcher.
     if is_lariat(program) || rest.windows(2).any(runs) { Wrapping::Hand } else { Wrapping::Nobody }
+}
+
+/// True if `install` may have written this program. The mark alone is not enough: other programs have a
+/// `run --installed` too. Somebody may call ours `lariat-next`, or anything while it runs from there.
+fn may_be_ours(program: &str) -> bool {
+    let name = program.rsplit(['/', '\\']).next().unwrap_or(program);
+    name.starts_with("lariat") || std::env::current_exe().is_ok_and(|own| own == Path::new(program))
 }
 
 fn is_lariat(program: &str) -> bool {

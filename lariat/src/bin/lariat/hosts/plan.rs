@@ -6,7 +6,7 @@
 
 use super::edit::{self, Edit, Page, Wish};
 use super::entry::{self, Launch, Server, Step, Wrapping};
-use super::tree::{self, Broken, Format, Plain};
+use super::tree::{self, Broken, Format, Node, Plain};
 
 /// How a file is to be read.
 #[derive(Clone, Copy)]
@@ -114,6 +114,9 @@ pub(crate) fn plan(reading: Reading, text: &str, want: &Want) -> Result<Plan, Br
         let launch = Launch::of(&server, reading.command).ok().map(|launch| launch.said());
         fates.push(Fate { server: server.name, within, line, launch, outcome });
     }
+    if let (true, Want::Installed(_)) = (fates.is_empty(), want) {
+        fates.extend(whole(reading, &tree));
+    }
     if edits.is_empty() {
         return Ok(Plan { text: text.to_owned(), servers: fates });
     }
@@ -122,15 +125,55 @@ pub(crate) fn plan(reading: Reading, text: &str, want: &Want) -> Result<Plan, Br
     if let Some(new) = checked(reading, text, &changes) {
         return Ok(Plan { text: new, servers: fates });
     }
-    // One after another, to find which one cannot.
+    // By halves, to find which one cannot.
     let mut now = text.to_owned();
-    for (index, way, _) in &edits {
-        match alone(reading, &now, way, want) {
-            Some(next) => now = next,
-            None => fates[*index].outcome = Outcome::Skipped(NOT_AS_MEANT.into()),
+    let all: Vec<_> = edits.into_iter().map(|(index, way, _)| (index, way)).collect();
+    let mut waiting: Vec<&[(usize, Vec<Step>)]> = all.chunks(all.len().div_ceil(2)).rev().collect();
+    while let Some(some) = waiting.pop() {
+        match (some, together(reading, &now, some, want)) {
+            (_, Some(next)) => now = next,
+            ([(index, way)], None) => match alone(reading, &now, way, want) {
+                Some(next) => now = next,
+                None => fates[*index].outcome = Outcome::Skipped(NOT_AS_MEANT.into()),
+            },
+            (_, None) => {
+                let (first, second) = some.split_at(some.len() / 2);
+                waiting.extend([second, first]);
+            }
         }
     }
     Ok(Plan { text: now, servers: fates })
+}
+
+/// The change of some servers at once.
+fn together(
+    reading: Reading,
+    text: &str,
+    some: &[(usize, Vec<Step>)],
+    want: &Want,
+) -> Option<String> {
+    let tree = tree::parse(reading.format, text).ok()?;
+    let page = Page { text, format: reading.format };
+    let mut changes = Vec::new();
+    for server in entry::servers(&tree, reading.maps) {
+        if !some.iter().any(|(_, way)| *way == server.way) {
+            continue;
+        }
+        match decide(page, reading, &server, want, true) {
+            Ok(Decision::Change(change)) => changes.push((server.way, change)),
+            Ok(Decision::Same(_)) | Err(_) => return None,
+        }
+    }
+    let changes: Vec<_> = changes.iter().map(|(way, change)| (way.clone(), &**change)).collect();
+    checked(reading, text, &changes)
+}
+
+/// What is said of a file that is one server, and not a map of them. Its name is the file's.
+fn whole(reading: Reading, tree: &Node) -> Option<Fate> {
+    tree.get(reading.command)?;
+    let why = "the file is one server by itself; write it below `mcpServers` to have it wrapped";
+    let outcome = Outcome::Skipped(why.into());
+    Some(Fate { server: "its server".into(), within: None, line: 1, outcome })
 }
 
 /// The key of the project that a server of one person in one project belongs to.

@@ -373,8 +373,10 @@ pub(crate) const HOSTS: &[Host] = &[
         files: &[
             user(Home, ".continue/config.yaml", Yaml, USUAL),
             user(Home, ".continue/mcpServers/*.yaml", Yaml, USUAL),
+            user(Home, ".continue/mcpServers/*.yml", Yaml, USUAL),
             user(Home, ".continue/mcpServers/*.json", Json, USUAL),
             project(".continue/mcpServers/*.yaml", Yaml, USUAL),
+            project(".continue/mcpServers/*.yml", Yaml, USUAL),
             project(".continue/mcpServers/*.json", Json, USUAL),
         ],
         command: "command",

@@ -1,7 +1,6 @@
 //! Examples in every format, and texts by chance: there and back is the same, twice is once.
 
 use super::*;
-use crate::hosts::tree::Node;
 
 mod chance;
 
@@ -201,6 +200,37 @@ fn idle_and_a_moved_lariat_are_renewed() {
 }
 
 #[test]
+fn an_idle_that_is_missing_is_added_and_two_are_both_changed() {
+    let text = "[mcp_servers.a]\ncommand = \"npx\"\nargs = [\"-y\"]\n";
+    let without = install(Format::Toml, text).replace("\"--idle\", \"auto\", ", "");
+    let later = plan(reading(Format::Toml), &without, &installed(Some("10m"))).unwrap();
+    assert!(later.text.contains("\"a\", \"--idle\", \"10m\", \"--\", \"npx\""), "{}", later.text);
+    assert_eq!(uninstall(Format::Toml, &later.text), text);
+    let twice = install(Format::Toml, text).replace("\"auto\",", "\"auto\", \"--idle=off\",");
+    let later = plan(reading(Format::Toml), &twice, &installed(Some("10m"))).unwrap();
+    assert!(later.text.contains("\"10m\", \"--idle=10m\""), "{}", later.text);
+    // In lines, too.
+    let text = "extensions:\n  a:\n    cmd: npx\n    args:\n    - -y\n";
+    let without = install(Format::Yaml, text).replace("    - \"--idle\"\n    - \"auto\"\n", "");
+    let later = plan(reading(Format::Yaml), &without, &installed(Some("10m"))).unwrap();
+    assert_eq!(later.changes(), 1);
+    assert!(later.text.contains("    - \"--idle\"\n    - \"10m\"\n    - \"--\"\n"));
+    assert_eq!(uninstall(Format::Yaml, &later.text), text);
+}
+
+#[test]
+fn a_program_of_another_name_is_not_ours() {
+    let flatpak = r#"{"mcpServers": {"a": {"command": "flatpak", "args": ["run", "--installed", "--", "org.x"]}}}"#;
+    assert_eq!(uninstall(Format::Json, flatpak), flatpak);
+    let wrapped = install(Format::Json, flatpak);
+    assert!(
+        wrapped.contains(r#""--", "flatpak", "run", "--installed", "--", "org.x""#),
+        "{wrapped}"
+    );
+    becomes(Format::Json, flatpak, &wrapped);
+}
+
+#[test]
 fn old_and_new_ones_in_one_file() {
     let [a, b] =
         ["[mcp_servers.a]\ncommand = \"a\"\n", "[mcp_servers.b]\ncommand = 'b'\nargs = [ 'x' ]\n"];
@@ -231,13 +261,37 @@ fn a_file_that_its_host_wrote_anew_means_the_same_afterwards() {
     let text = uninstall(Format::Json, rewritten);
     assert_eq!(
         serde_json::from_str::<serde_json::Value>(&text).unwrap(),
-        serde_json::json!({"mcpServers": {"a": {"command": "npx", "args": []}}})
+        serde_json::json!({"mcpServers": {"a": {"command": "npx"}}})
     );
     let rewritten = "extensions:\n  a:\n    args:\n    - run\n    - --installed\n    - --idle\n    - auto\n    - --\n    - npx\n    cmd: /usr/local/bin/lariat\n";
     let tree = tree::parse(Format::Yaml, &uninstall(Format::Yaml, rewritten)).unwrap();
     let entry = tree.get("extensions").and_then(|all| all.get("a")).unwrap();
     assert_eq!(entry.get("cmd").and_then(Node::text), Some("npx"));
     assert_eq!(entry.get("args").and_then(Node::items).map(<[Node]>::len), Some(0));
+}
+
+#[test]
+fn a_bare_entry_loses_its_arguments_wherever_its_host_put_them() {
+    let ours = r#"["run", "--installed=bare", "--", "npx"]"#;
+    for (format, rewritten, text) in [
+        (
+            Format::Json,
+            format!("{{\"mcpServers\": {{\"a\": {{\"command\": \"lariat\", \"env\": {{}}, \"args\": {ours}}}}}}}"),
+            "{\"mcpServers\": {\"a\": {\"command\": \"npx\", \"env\": {}}}}",
+        ),
+        (
+            Format::Toml,
+            format!("[mcp_servers.a]\ncommand = \"lariat\"\nargs = {ours} # x\n\n[b]\n"),
+            "[mcp_servers.a]\ncommand = \"npx\" # x\n\n[b]\n",
+        ),
+        (
+            Format::Yaml,
+            "extensions:\n  a:\n    cmd: lariat\n    args:\n    - run\n    - --installed=bare\n    - --\n    - npx\n    x: 1\n".into(),
+            "extensions:\n  a:\n    cmd: npx\n    x: 1\n",
+        ),
+    ] {
+        assert_eq!(uninstall(format, &rewritten), text);
+    }
 }
 
 #[test]
@@ -283,6 +337,27 @@ fn damaged_texts_are_refused_or_come_back_whole() {
         }
         assert!(read > 20 && refused > 20, "{format:?}: {read} {refused}");
     }
+}
+
+#[test]
+fn one_that_cannot_does_not_hold_up_five_hundred() {
+    let mut text =
+        "extensions:\n  bad: &a\n    cmd: npx\n    args: [x]\n  too:\n    <<: *a\n    args: [y]\n"
+            .to_owned();
+    for n in 0..500 {
+        text += &format!("  s{n}:\n    cmd: s{n}\n    args: [z]\n");
+    }
+    let began = std::time::Instant::now();
+    let plan = plan(reading(Format::Yaml), &text, &installed(None)).unwrap();
+    assert_eq!(plan.changes(), 500);
+    assert_eq!(uninstall(Format::Yaml, &plan.text), text);
+    // One by one, the whole file is read again for every server.
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_file_that_is_one_server_is_mentioned() {
+    skipped(Format::Json, r#"{"command": "npx", "args": ["-y", "x"]}"#, "by itself");
 }
 
 #[test]
