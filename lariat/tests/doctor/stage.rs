@@ -60,7 +60,7 @@ pub(crate) fn play() {
     let stage = PathBuf::from(told(STAGE).unwrap());
     let part = told(PART).unwrap();
     let mut servers: BTreeMap<String, (Child, Option<OwnedFd>)> = BTreeMap::new();
-    let mut forgotten = Vec::new();
+    let (mut forgotten, mut heard) = (Vec::new(), Vec::new());
     let mut started = String::new();
     for word in part.split(' ') {
         let (what, name) = word.split_at(1);
@@ -70,12 +70,18 @@ pub(crate) fn play() {
                 command.arg(stage.join("serve.sh")).arg(name).env_remove(PART);
                 let (theirs, ours): (OwnedFd, OwnedFd) = if what == "+" {
                     let (reader, writer) = std::io::pipe().unwrap();
+                    let (hears, says) = std::io::pipe().unwrap();
+                    command.stdout(says);
+                    heard.push(OwnedFd::from(hears));
                     (reader.into(), writer.into())
                 } else {
+                    let (hears, says) = UnixStream::pair().unwrap();
+                    command.stdout(OwnedFd::from(says));
+                    heard.push(OwnedFd::from(hears));
                     let (one, other) = UnixStream::pair().unwrap();
                     (one.into(), other.into())
                 };
-                command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
+                command.stdin(theirs).stderr(Stdio::null());
                 let child = command.spawn().unwrap();
                 started += &format!("{name} {}\n", child.id());
                 let before = servers.insert(name.into(), (child, Some(ours)));

@@ -54,6 +54,8 @@ pub(crate) struct Process {
     pub(crate) is_held: bool,
     /// True in another pid namespace: somebody's container.
     pub(crate) is_elsewhere: bool,
+    /// True in another mount, network or user namespace: nobody can tell from here who speaks to it.
+    pub(crate) is_apart: bool,
     /// Its command line; one word with blanks in it is a title.
     pub(crate) argv: Vec<String>,
     /// The file that it executes.
@@ -111,6 +113,8 @@ pub(crate) enum Evidence {
     StdinClosed,
     /// The same host has started the same server again, in the same place, since.
     Superseded,
+    /// Nobody holds the other end of its stdout: nobody can hear it.
+    StdoutClosed,
 }
 
 /// What a finding is.
@@ -160,6 +164,7 @@ impl Evidence {
             Evidence::Orphaned => "orphaned",
             Evidence::StdinClosed => "stdin-closed",
             Evidence::Superseded => "superseded",
+            Evidence::StdoutClosed => "stdout-closed",
         }
     }
 }
@@ -173,6 +178,8 @@ pub(crate) struct Finding {
     /// What it is called there.
     pub(crate) server: String,
     pub(crate) evidence: Vec<Evidence>,
+    /// Why it is not called a leak, although it looks like one.
+    pub(crate) doubt: Option<&'static str>,
     pub(crate) pid: i32,
     pub(crate) start: u64,
     /// The living host.
@@ -231,6 +238,11 @@ pub(crate) fn find(
         }
     }
     let mut found: Vec<Finding> = found.into_iter().map(|(finding, _)| finding).collect();
+    for finding in found.iter_mut().filter(|f| f.kind.is_leak()) {
+        if search.by_pid.get(&finding.pid).is_some_and(|p| p.is_apart) {
+            (finding.kind, finding.doubt) = (Kind::Unsure, Some(APART));
+        }
+    }
     // Whoever looks does not saw off the branch that it sits on.
     let above: HashSet<i32> = search.above(picture.own).collect();
     for finding in found.iter_mut().filter(|f| f.kind.is_leak()) {
@@ -244,6 +256,9 @@ pub(crate) fn find(
     });
     found
 }
+
+/// Why one in another namespace is left alone.
+const APART: &str = "it is in another mount, network or user namespace";
 
 /// Those of which one supersedes another: the same server of the same host process, started in the
 /// same way, in the same directory, with the same environment.
@@ -368,17 +383,22 @@ impl<'a> Search<'a> {
         let adopted = self.is_adopted(root);
         let old = self.picture.now.saturating_sub(root.start) >= after;
 
+        let doubt = (parent.is_none() && speaks.is_none() && adopted && closed)
+            .then(|| doubt(root.stdout, old))
+            .flatten();
+
         let mut evidence = vec![Evidence::Config];
         evidence.extend(parent.map(|_| Evidence::ChildOfHost));
         evidence.extend(speaks.or(hears).map(|_| Evidence::PipeToHost));
         evidence.extend(adopted.then_some(Evidence::Orphaned));
         evidence.extend(closed.then_some(Evidence::StdinClosed));
+        evidence.extend((root.stdout == Stream::Closed).then_some(Evidence::StdoutClosed));
         let (kind, owner) = match (parent, speaks) {
             // Its host talks to it.
             (_, Some(host)) => (Kind::Running, Some(host)),
             (Some(host), None) if closed && old => (Kind::Forgotten, Some(host)),
             (Some(host), None) if closed => (Kind::Running, Some(host)),
-            (None, None) if adopted && closed => (Kind::Orphaned, None),
+            (None, None) if adopted && closed && doubt.is_none() => (Kind::Orphaned, None),
             (_, None) => (Kind::Unsure, None),
         };
         let copies = owner.filter(|_| kind == Kind::Running && speaks.is_some());
@@ -399,6 +419,7 @@ impl<'a> Search<'a> {
             hosts: names,
             server: server.server.clone(),
             evidence,
+            doubt,
             pid: root.pid,
             start: root.start,
             host_pid: owner.or(parent).map(|(_, pid)| pid),
@@ -433,6 +454,18 @@ fn is_launchers_shell(process: &Process) -> bool {
     let name = process.argv.first().map(|word| last_part(word));
     matches!(name, Some("sh" | "bash" | "dash"))
         && process.argv.get(1).is_some_and(|flag| flag == "-c")
+}
+
+/// Why an orphan that nobody speaks to may be in use all the same. A script that has ended leaves such
+/// a process too, and whoever reads what it says, a terminal or a file as well, still wants it.
+fn doubt(stdout: Stream, old: bool) -> Option<&'static str> {
+    match stdout {
+        Stream::Closed if old => None,
+        Stream::Closed => Some("it is too young"),
+        Stream::Plain => Some("its stdout is a file, a terminal or nothing"),
+        Stream::To(_) => Some("somebody may read its stdout"),
+        Stream::Unseen => Some("its stdout cannot be looked at"),
+    }
 }
 
 /// The hosts that a process may be, by the names of its program and of the script that it runs.

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// Shows what this machine can guarantee, how the books are, and servers that hosts have leaked.
 ///
 /// A leak needs evidence of two kinds: the host's own configuration has this very command, and its
-/// ties say that nobody uses it. Its host is gone and nobody holds the other end of its stdin
-/// (orphaned); its host lives and has closed its stdin (forgotten); or the same host process has
+/// ties say that nobody uses it. Its host is gone and nobody holds the other ends of its stdin and
+/// stdout (orphaned); its host lives and has closed its stdin (forgotten); or the same host process has
 /// started the same server again, in the same directory and environment, a while later (superseded).
 /// Never a name alone. A host with several conversations in one process can still use an older copy:
 /// look at what is listed before it is ended. Only your own processes are looked at.
@@ -42,8 +42,8 @@ pub(crate) struct Args {
 /// When a server that looks forgotten is.
 #[derive(clap::Args)]
 pub(super) struct Patience {
-    /// An older copy counts as superseded only if the newest is this much younger, and a closed
-    /// stdin only on a server of this age
+    /// An older copy counts as superseded only if the newest is this much younger, and
+    /// closed pipes only on a server of this age
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse)]
     pub(super) after: Duration,
 }

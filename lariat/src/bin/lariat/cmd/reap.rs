@@ -39,7 +39,7 @@ const LADDER: Ladder = Ladder {
 #[command(after_help = "Examples:
   lariat reap --dry-run
   lariat reap
-  lariat reap --yes --only orphaned      # for cron: never what a living host may still use")]
+  lariat reap --yes --only orphaned      # never what a living host may still use")]
 pub(crate) struct Args {
     /// Do not ask
     #[arg(short, long)]

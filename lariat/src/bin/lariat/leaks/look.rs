@@ -34,6 +34,7 @@ pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
     let shells = processes.iter().filter(|p| parents.contains(&p.pid) && is_launchers_shell(p));
     let matter: HashSet<i32> = servers.iter().copied().chain(shells).map(|p| p.pid).collect();
     let (mut sockets, own_pids) = (None, link("/proc/self/ns/pid"));
+    let own_rooms = rooms("self");
     for process in processes.iter_mut().filter(|p| p.uid == uid && !p.is_dead) {
         if !is_host(process, hosts).is_empty() {
             process.ends = ends(process.pid);
@@ -41,6 +42,9 @@ pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
         if matter.contains(&process.pid) {
             let sockets = sockets.get_or_insert_with(sockets::all);
             close(process, sockets, &own_pids);
+            // Where nobody may look, it is not known to be where we are.
+            let room = rooms(&process.pid.to_string());
+            process.is_apart = room != own_rooms || room.contains(&String::new());
         }
     }
     Picture {
@@ -156,6 +160,11 @@ fn inode(target: &str) -> Option<(&str, u64)> {
     matches!(kind, "pipe" | "socket").then_some((kind, inode))
 }
 
+/// The namespaces that decide what a process can see and who can reach it.
+fn rooms(pid: &str) -> [String; 3] {
+    ["mnt", "net", "user"].map(|kind| link(&format!("/proc/{pid}/ns/{kind}")))
+}
+
 /// Looks closely at one that runs something configured, or waits for it.
 fn close(process: &mut Process, sockets: &HashMap<u64, Other>, own_pids: &str) {
     let pid = process.pid;
@@ -180,12 +189,19 @@ fn stream(pid: i32, number: i32, sockets: &HashMap<u64, Other>) -> Stream {
     match inode(&target) {
         None => Stream::Plain,
         Some(("socket", inode)) => match sockets.get(&inode) {
-            Some(other) if other.is_closed && number == 0 => Stream::Closed,
+            // One that is shut for one direction only may still be read from.
+            Some(other) if other.is_closed && (number == 0 || other.peer.is_none()) => {
+                Stream::Closed
+            }
             Some(Other { peer: Some(peer), .. }) => Stream::To(End::Socket(*peer)),
             // A socket to another machine, or one that the kernel tells nothing of.
             _ => Stream::Plain,
         },
-        Some(_) if number != 0 => Stream::To(End::Reading(inode_of(&target))),
+        Some((_, inode)) if number != 0 => match is_unheard(&path) {
+            Some(true) => Stream::Closed,
+            Some(false) => Stream::To(End::Reading(inode)),
+            None => Stream::Unseen,
+        },
         Some((_, inode)) => match is_abandoned(&path) {
             Some(true) => Stream::Closed,
             Some(false) => Stream::To(End::Writing(inode)),
@@ -194,17 +210,28 @@ fn stream(pid: i32, number: i32, sockets: &HashMap<u64, Other>) -> Stream {
     }
 }
 
+#[cfg(test)]
 fn inode_of(target: &str) -> u64 {
     inode(target).map_or(0, |(_, inode)| inode)
 }
 
 /// Whether nobody can write into this pipe any more; the kernel knows, also of other users.
 fn is_abandoned(path: &str) -> Option<bool> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    polled(path, OFlags::RDONLY, PollFlags::HUP)
+}
+
+/// Whether nobody can read from this pipe any more.
+fn is_unheard(path: &str) -> Option<bool> {
+    polled(path, OFlags::WRONLY, PollFlags::ERR)
+}
+
+/// Opens this end for a moment, as its holder has it, and asks for one answer.
+fn polled(path: &str, mode: OFlags, answer: PollFlags) -> Option<bool> {
+    let flags = mode | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let pipe = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     let mut fds = [PollFd::new(&pipe, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()?;
-    Some(fds[0].revents().contains(PollFlags::HUP))
+    Some(fds[0].revents().contains(answer))
 }
 
 /// How often a process was given a CPU, all its threads together.
@@ -256,6 +283,16 @@ mod tests {
         assert_eq!(is_abandoned(&path), Some(false));
         drop(writer);
         assert_eq!(is_abandoned(&path), Some(true));
+    }
+
+    #[test]
+    fn a_pipe_is_unheard_when_its_last_reader_goes() {
+        use std::os::fd::AsRawFd;
+        let (reader, writer) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        assert_eq!(is_unheard(&path), Some(false));
+        drop(reader);
+        assert_eq!(is_unheard(&path), Some(true));
     }
 
     fn own_name() -> String {

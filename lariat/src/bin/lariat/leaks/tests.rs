@@ -54,7 +54,8 @@ fn server(pid: i32, parent: i32, pipe: u64) -> Process {
 }
 
 fn orphan(pid: i32) -> Process {
-    Process { stdin: Stream::Closed, ..process(pid, INIT, "node /srv/a.js") }
+    let (stdin, stdout) = (Stream::Closed, Stream::Closed);
+    Process { stdin, stdout, ..process(pid, INIT, "node /srv/a.js") }
 }
 
 fn found(processes: Vec<Process>) -> Vec<Finding> {
@@ -111,7 +112,8 @@ fn an_orphan_with_a_closed_stdin_is_a_leak_of_whoever_may_have_started_it() {
         (all[0].kind, &all[0].hosts[..]),
         (Kind::Orphaned, &["codex".into(), "cursor".into()][..])
     );
-    assert_eq!(all[0].evidence, [Evidence::Config, Evidence::Orphaned, Evidence::StdinClosed]);
+    let alone = [Evidence::Orphaned, Evidence::StdinClosed, Evidence::StdoutClosed];
+    assert_eq!(all[0].evidence, [&[Evidence::Config][..], &alone].concat());
     // Whoever stands in for init is no other.
     let manager = process(5, INIT, "/usr/lib/systemd/systemd --user");
     let adopted = Process { parent: 5, ..orphan(11) };
@@ -142,6 +144,14 @@ fn the_innocent_are_left_alone() {
         Process { stdin: Stream::Closed, ..process(11, 31, "node /srv/a.js") },
         // Unreadable, and so not known to be closed.
         Process { stdin: Stream::Unseen, ..orphan(11) },
+        // Somebody reads what it says; it says it to a file or a terminal; nobody can tell.
+        Process { stdout: Stream::To(End::Reading(5)), ..orphan(11) },
+        Process { stdout: Stream::Plain, ..orphan(11) },
+        Process { stdout: Stream::Unseen, ..orphan(11) },
+        // A script has just left it; it lives in a room of its own.
+        Process { start: 999_000, ..orphan(11) },
+        Process { is_apart: true, ..orphan(11) },
+        Process { is_apart: true, stdin: Stream::Closed, ..server(11, 10, 1) },
         // A tool of the host's: its child, and not its server.
         Process { stdin: Stream::Unseen, ..process(11, 10, "node /srv/a.js") },
         Process { stdin: Stream::Plain, ..process(11, 10, "node /srv/a.js") },
@@ -223,7 +233,7 @@ fn whatever_the_picture_no_one_is_accused_without_two_kinds_of_evidence() {
         state % sides
     };
     let mut leaks = 0;
-    for _ in 0..1000 {
+    for _ in 0..2000 {
         let lines = [
             "node /srv/a.js",
             "node /srv/a.js",
@@ -249,6 +259,7 @@ fn whatever_the_picture_no_one_is_accused_without_two_kinds_of_evidence() {
             let parent = if roll(3) > 0 { INIT } else { 2 + roll(count) as i32 };
             all.push(Process {
                 stdin,
+                stdout: if roll(4) == 0 { Stream::Plain } else { Stream::Closed },
                 ends,
                 start: roll(1_000_000),
                 uid: if roll(8) == 0 { 8 } else { 7 },
@@ -268,6 +279,7 @@ fn whatever_the_picture_no_one_is_accused_without_two_kinds_of_evidence() {
             assert!(one.evidence.contains(&Evidence::Config) && one.evidence.len() >= 3, "{one:?}");
             assert!(process.uid == 7 && !process.is_dead && !process.is_held);
             assert!(!matches!(process.stdin, Stream::Unseen | Stream::Plain), "{one:?}");
+            assert!(one.kind != Kind::Orphaned || process.stdout == Stream::Closed, "{one:?}");
             let [number, of] = one.generation;
             assert!(one.kind != Kind::Superseded || number < of, "the newest was accused");
         }
