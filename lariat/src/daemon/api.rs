@@ -159,6 +159,9 @@ pub struct Link {
     pub url: String,
     /// And no longer than this.
     pub expires_s: u64,
+    /// Where the metrics are, which is not always the same port; empty from a daemon that does not say.
+    #[serde(default)]
+    pub metrics: String,
     /// Where the token is that programs show; absent if nobody needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<String>,

@@ -99,6 +99,7 @@ impl Page {
     /// What is asked for, if it may be.
     fn admit(&self, request: &Request<Incoming>) -> Result<Verb, Box<Answer>> {
         let headers = request.headers();
+        self.check_target(request).map_err(refusal)?;
         self.check_origin(headers).map_err(refusal)?;
         let path = request.uri().path();
         let Some((_, method, verb)) = ROUTES.iter().find(|(known, _, _)| *known == path) else {
@@ -122,7 +123,26 @@ impl Page {
                           `Lariat-Page`. Others end a session with `lariat session close`.";
             return Err(refusal(Problem::new(403, "foreign", "Not from the page", detail)));
         }
+        if *verb == Verb::End && !(self.keys.admits_anyone() || self.shows_cookie(headers)) {
+            let detail = "The token is for reading. Only a browser that `lariat open` let in ends \
+                          sessions here; others end one with `lariat session close`.";
+            return Err(refusal(Problem::new(403, "read-only", "Only for reading", detail)));
+        }
         Ok(*verb)
+    }
+
+    /// Refuses a target with another name in it than ours: such a request is for somebody else,
+    /// whatever its `Host` says.
+    fn check_target(&self, request: &Request<Incoming>) -> Result<(), Problem> {
+        match request.uri().authority() {
+            Some(named) if !self.is_own(named.as_str()) => Err(self.another_name()),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn another_name(&self) -> Problem {
+        let detail = format!("This is http://{}, and answers to no other name.", self.address);
+        Problem::new(403, "foreign", "Another host", detail)
     }
 
     /// Refuses what was asked under another name, which is how a page elsewhere would reach here by
@@ -131,8 +151,7 @@ impl Page {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = hosts.next().and_then(|host| host.to_str().ok());
         let Some(host) = host.filter(|host| hosts.next().is_none() && self.is_own(host)) else {
-            let detail = format!("This is http://{}, and answers to no other name.", self.address);
-            return Err(Problem::new(403, "foreign", "Another host", detail));
+            return Err(self.another_name());
         };
         let foreign = |what: &str| {
             let detail = format!("{what} Only the page at http://{} may ask here.", self.address);
@@ -162,13 +181,21 @@ impl Page {
         known && port.parse() == Ok(self.address.port())
     }
 
-    /// True if a request has the token, or a cookie of ours.
-    fn knows(&self, headers: &HeaderMap) -> bool {
+    /// True if a request may read: it has the token, or a cookie of ours.
+    pub(super) fn knows(&self, headers: &HeaderMap) -> bool {
+        self.keys.admits_anyone() || self.shows_token(headers) || self.shows_cookie(headers)
+    }
+
+    fn shows_token(&self, headers: &HeaderMap) -> bool {
         let bearer = |value: &HeaderValue| {
             let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
             let is_bearer = scheme.eq_ignore_ascii_case("bearer");
             (is_bearer && self.keys.is_token(token.trim())).then_some(())
         };
+        headers.get_all(header::AUTHORIZATION).iter().any(|value| bearer(value).is_some())
+    }
+
+    fn shows_cookie(&self, headers: &HeaderMap) -> bool {
         let name = self.cookie();
         let cookie = |value: &HeaderValue| {
             let mut pairs = value.to_str().ok()?.split(';').filter_map(|pair| pair.split_once('='));
@@ -176,9 +203,7 @@ impl Page {
                 .find(|(key, value)| key.trim() == name && self.keys.is_cookie(value.trim()))
                 .map(|_| ())
         };
-        self.keys.admits_anyone()
-            || headers.get_all(header::AUTHORIZATION).iter().any(|value| bearer(value).is_some())
-            || headers.get_all(header::COOKIE).iter().any(|value| cookie(value).is_some())
+        headers.get_all(header::COOKIE).iter().any(|value| cookie(value).is_some())
     }
 
     /// Browsers do not tell ports apart when it comes to cookies; by its name we do.

@@ -158,6 +158,7 @@ impl Web {
         Ok(api::Link {
             url: format!("http://{address}/open?once={once}"),
             expires_s: LINK_LIFE.as_secs(),
+            metrics: format!("http://{address}/metrics"),
             token_file: match &desk.defaults.access {
                 Access::Token(path) => Some(path.display().to_string()),
                 Access::Anyone => None,

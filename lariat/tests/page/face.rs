@@ -104,6 +104,17 @@ fn open_opens_the_page_of_a_daemon_that_was_started_without() {
     assert!(link["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{link}");
     assert_eq!(link["expires_s"], 60);
     assert_eq!(link["token_file"], house.place.path("state/token").to_str().unwrap());
+    assert_eq!(link["metrics"], format!("http://{address}/metrics"));
+    let metrics = finish(house.place.lariat("open").arg("--metrics"));
+    assert_eq!(String::from_utf8(metrics.stdout).unwrap(), format!("http://{address}/metrics\n"));
+    // Nobody is to send the token to a port that somebody else may have.
+    let help = finish(house.place.lariat("open").arg("--help"));
+    assert!(!String::from_utf8(help.stdout).unwrap().contains(":7457/"));
+    let token = finish(house.place.lariat("open").arg("--token"));
+    assert_eq!(token.stdout, format!("{}\n", link["token_file"].as_str().unwrap()).as_bytes());
+    std::fs::remove_file(house.place.path("state/token")).unwrap();
+    let token = finish(house.place.lariat("open").arg("--token"));
+    assert!(token.status.code() == Some(1) && token.stdout.is_empty(), "{}", said(&token));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::kit::{House, Wire};
 use crate::place::PATIENCE;
-use crate::press::end;
+use crate::press::{cookie, end};
 use std::io::{ErrorKind, Read};
 use std::time::Instant;
 
@@ -32,6 +32,10 @@ fn it_answers_to_no_other_name() {
         assert!(answer.text.contains(&house.address), "{answer:?}");
     }
     ask(&format!("Host: {0}\r\nHost: evil.example\r\n", house.address)).expect(403);
+    // A target that names somebody is meant for them.
+    for (named, status) in [(house.address.as_str(), 200), ("evil.example", 403)] {
+        house.get(&format!("http://{named}/metrics"), &house.bearer()).expect(status);
+    }
     let mut wire = house.wire();
     wire.raw(format!("GET /metrics HTTP/1.1\r\n{}\r\n", house.bearer()).as_bytes()).unwrap();
     assert!(matches!(wire.answer().unwrap().status, 400 | 403));
@@ -67,14 +71,17 @@ fn another_page_is_refused_with_any_key() {
 #[test]
 fn an_end_is_asked_for_by_the_page_alone() {
     let house = House::new();
-    let (bearer, origin) = (house.bearer(), format!("Origin: http://{}\r\n", house.address));
+    let (key, origin) = (cookie(&house), format!("Origin: http://{}\r\n", house.address));
     let body = "{\"session\":\"0123456789abcde\"}";
     let post = |more: &str, body: &str| house.ask("POST", "/v1/page/end", more, body);
-    post(&format!("{bearer}{origin}"), body).expect(403);
-    post(&format!("{bearer}Lariat-Page: 1\r\n"), body).expect(403);
+    post(&format!("{key}{origin}"), body).expect(403);
+    post(&format!("{key}Lariat-Page: 1\r\n"), body).expect(403);
     post(&format!("{origin}Lariat-Page: 1\r\n"), body).expect(401);
-    let whole = format!("{bearer}{origin}Lariat-Page: 1\r\n");
+    let whole = format!("{key}{origin}Lariat-Page: 1\r\n");
     post(&whole, body).expect(404);
+    // The token is for reading.
+    let read = post(&format!("{}{origin}Lariat-Page: 1\r\n", house.bearer()), body).expect(403);
+    assert!(read.text.contains("for reading"), "{read:?}");
     for unknown in ["../../etc", "", "0123456789ABCDE"] {
         end(&house, unknown).expect(404);
     }
@@ -85,12 +92,12 @@ fn an_end_is_asked_for_by_the_page_alone() {
     assert_eq!(get.headers["allow"], "POST");
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"] {
         let mut wire = house.wire();
-        wire.send(method, "/", &format!("Host: {}\r\n{bearer}", house.address), "");
+        wire.send(method, "/", &format!("Host: {}\r\n{key}", house.address), "");
         let (status, headers) = wire.head().unwrap();
         assert_eq!((status, headers["allow"].as_str()), (405, "GET"), "{method}");
     }
     for path in ["/v1/sessions", "/v1/openapi.json", "//", "/app.js/", "/../state/token"] {
-        house.get(path, &bearer).expect(404);
+        house.get(path, &key).expect(404);
     }
 }
 
@@ -103,7 +110,7 @@ fn heads_and_bodies_are_bounded() {
     let _cut =
         wire.raw(format!("GET / HTTP/1.1\r\nHost: {}\r\n{long}\r\n", house.address).as_bytes());
     assert!(wire.answer().map_or(true, |answer| answer.status == 431));
-    let more = format!("{}Origin: http://{}\r\nLariat-Page: 1\r\n", house.bearer(), house.address);
+    let more = format!("{}Origin: http://{}\r\nLariat-Page: 1\r\n", cookie(&house), house.address);
     house.ask("POST", "/v1/page/end", &more, &"x".repeat(5 << 20)).expect(413);
     house.get("/", &house.bearer()).expect(200);
 }

@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode, Stdio};
 #[command(after_help = "Examples:
   lariat open
   lariat open --browser
-  curl -H \"Authorization: Bearer $(cat \"$(lariat open --token)\")\" http://127.0.0.1:7457/metrics")]
+  curl -H \"Authorization: Bearer $(cat \"$(lariat open --token)\")\" \"$(lariat open --metrics)\"")]
 pub(crate) struct Args {
     /// Open it in the browser as well
     #[arg(long)]
@@ -24,8 +24,12 @@ pub(crate) struct Args {
     /// Print where the token is instead, for programs that send it as a bearer token
     #[arg(long, conflicts_with = "browser")]
     token: bool,
+    /// Print where the metrics are instead: whoever else may listen at the usual port is not to be
+    /// sent the token
+    #[arg(long, conflicts_with_all = ["browser", "token"])]
+    metrics: bool,
     /// Print it as JSON
-    #[arg(long, conflicts_with = "token")]
+    #[arg(long, conflicts_with_all = ["token", "metrics"])]
     json: bool,
     #[command(flatten)]
     place: Whereabouts,
@@ -49,17 +53,38 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Err(error) => return summon::explain("cannot open the page", &error),
     };
     if args.token {
-        return match &link.token_file {
-            Some(path) => printed(&format!("{path}\n")),
-            None => {
-                let what = "this daemon lets everybody in, and has no token";
-                show::failure(what, None, "start it without --no-token to have one");
-                ExitCode::FAILURE
-            }
-        };
+        return token(&link);
+    }
+    if args.metrics {
+        return metrics(&link);
     }
     let code = printed(&if args.json { json(&link) } else { text(&link) });
     if args.browser { browse(&link) } else { code }
+}
+
+/// Where the token is; a path that leads nowhere would make a program send nothing in its place.
+fn token(link: &Link) -> ExitCode {
+    let Some(path) = &link.token_file else {
+        let what = "this daemon lets everybody in, and has no token";
+        show::failure(what, None, "start it without --no-token to have one");
+        return ExitCode::FAILURE;
+    };
+    if let Err(error) = std::fs::metadata(path) {
+        let what = format!("the daemon's token is not in {path} any more");
+        let advice = "write it there again, or end the daemon: the next one makes a new token";
+        show::failure(&show::plain(&what), Some(&error), advice);
+        return ExitCode::FAILURE;
+    }
+    printed(&format!("{path}\n"))
+}
+
+fn metrics(link: &Link) -> ExitCode {
+    if link.metrics.is_empty() {
+        let what = "this daemon is older, and does not say where its metrics are";
+        show::failure(what, None, "end it, and ask again");
+        return ExitCode::FAILURE;
+    }
+    printed(&format!("{}\n", link.metrics))
 }
 
 fn printed(text: &str) -> ExitCode {

@@ -173,7 +173,7 @@ fn whole(reading: Reading, tree: &Node) -> Option<Fate> {
     tree.get(reading.command)?;
     let why = "the file is one server by itself; write it below `mcpServers` to have it wrapped";
     let outcome = Outcome::Skipped(why.into());
-    Some(Fate { server: "its server".into(), within: None, line: 1, outcome })
+    Some(Fate { server: "its server".into(), within: None, line: 1, launch: None, outcome })
 }
 
 /// The key of the project that a server of one person in one project belongs to.
