@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod client;
+mod crowd;
 mod handle;
 mod http;
 mod keys;

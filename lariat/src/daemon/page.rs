@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 const INDEX: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/app.js");
@@ -267,7 +268,12 @@ impl Page {
 
     /// Asks for the end of a session. Its receipts come with the events.
     async fn end(&self, request: Request<Incoming>) -> Result<Answer, Problem> {
-        let body = http::read(request.into_body()).await?;
+        // All of it, not each piece: a client that sends a byte now and then is slow too.
+        let read = timeout(web::SILENCE, http::read(request.into_body())).await;
+        let body = read.unwrap_or_else(|_late| {
+            let detail = format!("A body may take {} s. Send it again.", web::SILENCE.as_secs());
+            Err(Problem::new(408, "slow", "Body too slow", detail))
+        })?;
         let End { session } =
             serde_json::from_slice(&body).map_err(|error| Problem::malformed(&error))?;
         let asked = json!({ "session": session });

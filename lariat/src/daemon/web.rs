@@ -4,34 +4,31 @@
 //! and one that says nothing does not stay.
 
 use super::api::Problem;
+use super::crowd::{Crowd, Guest, MOST};
 use super::handle::Desk;
-use super::http::{self, Places};
+use super::http;
 use super::keys::{Keys, LINK_LIFE};
 use super::lookout::Lookout;
 use super::page::Page;
-use super::{ACCEPT_AGAIN, FIRST_REQUEST, api};
+use super::{ACCEPT_AGAIN, api};
 use crate::books::Books;
+use hyper::body::Incoming;
+use hyper::{Request, header};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Where the page is unless somebody says otherwise. Always the same, so that it can be remembered.
 pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7457);
 
-/// How many connections there may be: a few tabs, a scraper.
-const CONNECTIONS: usize = 64;
-
-/// How many more may be told that there are too many.
-const REFUSALS: usize = 16;
-
 /// How long a connection may be without a request that is whole, or an answer that is on its way.
-const SILENCE: Duration = Duration::from_secs(10);
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
 
 /// Who may see the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +69,7 @@ impl Door {
 #[derive(Debug)]
 pub(super) struct Web {
     opened: Mutex<Option<Opened>>,
-    places: Places,
-    refusals: Places,
+    crowd: Arc<Crowd>,
 }
 
 #[derive(Debug)]
@@ -84,11 +80,7 @@ struct Opened {
 
 impl Web {
     pub(super) fn new() -> Web {
-        Web {
-            opened: Mutex::default(),
-            places: Places::new(CONNECTIONS),
-            refusals: Places::new(REFUSALS),
-        }
+        Web { opened: Mutex::default(), crowd: Arc::default() }
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
@@ -98,7 +90,7 @@ impl Web {
 
     /// True if nobody is connected.
     pub(super) fn is_quiet(&self) -> bool {
-        self.places.are_free()
+        self.crowd.is_empty()
     }
 
     /// Serves the page by this door.
@@ -124,7 +116,7 @@ impl Web {
             books,
             stopped: stopped.clone(),
         });
-        let accepting = accept(listener, page.clone(), self.places.clone(), self.refusals.clone());
+        let accepting = accept(listener, page.clone(), self.crowd.clone());
         let serving = tokio::spawn(async move {
             tokio::join!(lookout.keep(stopped), accepting);
         });
@@ -183,15 +175,14 @@ impl Drop for Abort {
     }
 }
 
-async fn accept(listener: TcpListener, page: Arc<Page>, places: Places, refusals: Places) {
+async fn accept(listener: TcpListener, page: Arc<Page>, crowd: Arc<Crowd>) {
     let mut stopped = page.stopped.clone();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
             accepted = accepted(&listener) => {
-                let (places, refusals) = (places.clone(), refusals.clone());
-                connections.spawn(connection(page.clone(), accepted, places, refusals));
+                connections.spawn(connection(page.clone(), accepted, crowd.enter()));
             }
             Some(_) = connections.join_next() => {}
         }
@@ -210,38 +201,55 @@ async fn accepted(listener: &TcpListener) -> TcpStream {
     }
 }
 
-async fn connection(page: Arc<Page>, stream: TcpStream, places: Places, refusals: Places) {
+async fn connection(page: Arc<Page>, stream: TcpStream, guest: Guest) {
     // Answers are short, and somebody looks at them.
     let _slower = stream.set_nodelay(true);
-    let Ok(permit) = places.free.try_acquire_owned() else {
-        if let Ok(_permit) = refusals.free.try_acquire_owned() {
-            let detail = format!("There are {CONNECTIONS} connections. Close some, or try again.");
-            let busy = Problem::new(503, "busy", "Too many connections", detail);
-            http::refuse(stream, &busy, FIRST_REQUEST).await;
-        }
-        return;
-    };
-    let _place = Place { permit: Some(permit), page: page.clone() };
+    let place = Arc::new(Place { guest: Some(guest), page: page.clone() });
     let pulse = Arc::new(Pulse::new());
     let silent = pulse.clone();
     let stopped = page.stopped.clone();
-    let answer = move |request| {
+    let told = place.clone();
+    let answer = move |request: Request<Incoming>| {
         // From the first moment on: while it is answered nobody is silent.
-        let (page, busy) = (page.clone(), Busy::new(&pulse));
-        async move { page.answer(busy, request).await }
+        let (page, busy, place) = (page.clone(), Busy::new(&pulse), place.clone());
+        async move {
+            let known = page.knows(request.headers());
+            if known && !place.guest.as_ref().is_some_and(Guest::shows_key) {
+                let detail = format!("There are {MOST} connections. Close some, or try again.");
+                let busy = Problem::new(503, "busy", "Too many connections", detail);
+                return http::with(http::problem(&busy), header::CONNECTION, "close");
+            }
+            let answer = page.answer(busy, request).await;
+            // Strangers are told one thing, and then make room.
+            if known { answer } else { http::with(answer, header::CONNECTION, "close") }
+        }
     };
-    http::converse(stream, answer, silent.fades(), stopped).await;
+    let given_up = async {
+        tokio::select! {
+            () = silent.fades() => {}
+            () = told.makes_room() => {}
+        }
+    };
+    http::converse(stream, answer, given_up, stopped).await;
 }
 
 /// A connection's place. The daemon is told when it is free again.
 struct Place {
-    permit: Option<OwnedSemaphorePermit>,
+    guest: Option<Guest>,
     page: Arc<Page>,
+}
+
+impl Place {
+    async fn makes_room(&self) {
+        if let Some(guest) = &self.guest {
+            guest.must_leave().await;
+        }
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        drop(self.permit.take());
+        drop(self.guest.take());
         self.page.registry.changed.notify_one();
     }
 }
