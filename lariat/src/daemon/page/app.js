@@ -283,7 +283,7 @@ function figures() {
   say($("f-survivors"), String(world.survivors));
   say($("n-survivors"), world.survivors ? "could not be ended" : "nothing left behind");
   $("survivors").classList.toggle("some", world.survivors > 0);
-  document.title = rows.length ? `${rows.length} servers \u00b7 Lariat` : "Lariat";
+  document.title = rows.length ? `${many(rows.length, "server")} \u00b7 Lariat` : "Lariat";
 }
 
 // ---- Receipts
@@ -358,7 +358,8 @@ class Chart {
     const [width, height, end] = [this.box.clientWidth, this.box.clientHeight, now()];
     const points = world.points.filter(([ms]) => ms >= end - range() * 1000 - 10000);
     this.wait.hidden = points.length > 1;
-    const top = this.ceiling(Math.max(1, ...points.map((p) => p[this.column])));
+    const most = Math.max(0, ...points.map((p) => p[this.column]));
+    const top = most || this.steps ? this.ceiling(Math.max(1, most)) : 2 ** 20;
     Object.assign(this, { left: this.steps ? 34 : 62, right: width - 4 });
     const [up, down] = [10, height - 20];
     const x = (ms) => this.right - ((end - ms) / (range() * 1000)) * (this.right - this.left);
@@ -442,7 +443,7 @@ function ask(key) {
   asked = row;
   say($("c-title"), all.length > 1 ? `End the session of ${row.server}?` : `End ${row.server}?`);
   say($("c-text"), `${all.length > 1 ? `The session has ${all.length} servers: ${all.map((r) => r.server).join(", ")}. ` : ""}`
-    + `${processes ? `${many(processes, "process is", "processes are")} asked to leave, and killed if they do not. ` : ""}`
+    + `${processes ? `${many(processes, "process is", "processes are")} asked to leave, and killed if ${processes === 1 ? "it does" : "they do"} not. ` : ""}`
     + `${who} loses ${all.length > 1 ? "them" : "it"}.`);
   say($("c-error"), "");
   $("c-yes").disabled = false;
@@ -456,14 +457,14 @@ $("c-yes").addEventListener("click", async () => {
   try {
     const answer = await fetch("/v1/page/end", {
       method: "POST", headers: { "Content-Type": "application/json", "Lariat-Page": "1" },
-      body: JSON.stringify({ session: row.session }),
+      body: JSON.stringify({ session: row.session }), signal: AbortSignal.timeout(10000),
     });
     if (answer.status !== 202) throw new Error((await answer.json()).detail);
     leaving.add(row.session);
     $("confirm").close();
     arrange();
   } catch (error) {
-    say($("c-error"), error instanceof TypeError ? "The daemon cannot be reached." : error.message);
+    say($("c-error"), error.name === "TimeoutError" ? "The daemon has not answered for 10 s. Look whether the session is still there before you try again." : error instanceof TypeError ? "The daemon cannot be reached." : error.message);
     $("c-yes").disabled = false;
   }
 });
@@ -507,7 +508,18 @@ $("filter").addEventListener("input", arrange);
 
 // ---- What the daemon says
 
+// The row to go on from, if the one that has the focus is about to go.
+function heir(gone) {
+  const rows = [...table.querySelectorAll("tr.server")];
+  const at = rows.findIndex((tr) => tr.contains(document.activeElement));
+  if (at < 0 || !gone.includes(rows[at].dataset.key)) return null;
+  const near = [...rows.slice(at + 1), ...rows.slice(0, at).reverse()];
+  return near.find((tr) => !gone.includes(tr.dataset.key))?.dataset.key;
+}
+
 function take(change, first) {
+  heard = Date.now();
+  const next = heir(change.gone);
   world.skew = change.now - Date.now();
   for (const row of change.rows) world.rows.set(row.key, row);
   for (const key of change.gone) {
@@ -530,6 +542,7 @@ function take(change, first) {
     announce(change.receipts.length > 1 ? `${change.receipts.length} sessions have ended` : `${one.server} has ended (${one.reason}); ${rest}`);
   }
   arrange();
+  if (next) lines.get(next)?.tr.focus();
   figures();
   charts.forEach((chart) => chart.draw());
 }
@@ -539,9 +552,21 @@ function status(tone, word) {
   say($("link").lastElementChild, word);
 }
 
+// Whether what is shown is how it is.
+function fresh() {
+  status("good", "live");
+  $("banner").hidden = true;
+  $("main").classList.remove("stale");
+}
+
+let source = null;
+let heard = Date.now();
 function connect(pause = 500) {
-  const source = new EventSource("/v1/page/events");
-  source.addEventListener("hello", (event) => {
+  // A browser has six connections to one host for all its tabs: one that nobody sees keeps none.
+  if (document.hidden || source) return;
+  const own = (source = new EventSource("/v1/page/events"));
+  heard = Date.now();
+  own.addEventListener("hello", (event) => {
     const hello = JSON.parse(event.data);
     Object.assign(world, { rows: new Map(), receipts: [], points: hello.history });
     say($("machine"), hello.about.machine);
@@ -549,22 +574,41 @@ function connect(pause = 500) {
     for (const key of [...lines.keys()]) if (!hello.rows.some((row) => row.key === key)) lines.delete(key);
     take(hello, true);
     pause = 500;
-    status("good", "live");
-    $("banner").hidden = true;
-    $("main").classList.remove("stale");
+    fresh();
     $("main").setAttribute("aria-busy", "false");
   });
-  source.addEventListener("tick", (event) => take(JSON.parse(event.data), false));
-  source.addEventListener("error", async () => {
-    source.close();
+  own.addEventListener("tick", (event) => {
+    take(JSON.parse(event.data), false);
+    if ($("link").dataset.tone !== "good") fresh();
+  });
+  own.addEventListener("error", async () => {
+    own.close();
+    if (source !== own) return;
     status("bad", "lost");
     $("main").classList.add("stale");
     const let_in = await fetch("/", { cache: "no-store" }).then((answer) => answer.status !== 401, () => null);
+    if (source !== own) return;
+    source = null;
     if (let_in === false) return banner("This browser is not let in any more. Run lariat open, and follow its link.");
     banner(let_in === null ? "The daemon cannot be reached; what you see is how it was. Trying again\u2026 If it has ended, run lariat open." : "The connection broke. Trying again\u2026");
     setTimeout(() => connect(Math.min(5000, pause * 2)), pause);
   });
 }
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) return connect();
+  source?.close();
+  source = null;
+  status("off", "paused");
+});
+
+// A daemon that is stopped keeps its connections: who says nothing is not live.
+setInterval(() => {
+  const quiet = Date.now() - heard;
+  if (document.hidden || source?.readyState !== EventSource.OPEN || quiet < 3000) return;
+  status("warn", `no news for ${span(quiet / 1000)}`);
+  $("main").classList.add("stale");
+  banner(`No news from the daemon since ${clock(heard)}; what you see is how it was then.`);
+}, 1000);
 
 function banner(text) {
   $("banner").hidden = false;
