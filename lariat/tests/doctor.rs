@@ -218,7 +218,8 @@ fn where_nothing_was_ever_run_nothing_is_made() {
 fn an_orphan_behind_a_shell_that_waits_for_it_is_one() {
     let mut stage = Stage::new();
     stage.configure(|host| if host == "codex" { vec!["codex-3".into()] } else { vec![] });
-    let script = r#"exec 3<&0; sh -c "sh $SERVE $NAME; :" <&3 3<&- &"#;
+    // Whoever read what it says has left, too.
+    let script = r#"exec 3<&0; { sh -c "sh $SERVE $NAME; :" <&3 3<&- & } | :"#;
     stage.shell("codex-3", script, false, None);
     stage.await_all();
     let report = doctor(&stage, 1);

@@ -113,7 +113,7 @@ mod tests {
             + &server("b", "command = \"lariat\"\nargs = [\"run\", \"--\", \"node\", \"/a.js\"]")
             + &server(
                 "c",
-                "command = \"/x/l\"\nargs = [\"run\", \"--installed\", \"--\", \"node\", \"/a.js\"]",
+                "command = \"/x/lariat-next\"\nargs = [\"run\", \"--installed\", \"--\", \"node\", \"/a.js\"]",
             )
             + &server("d", "url = \"https://x\"");
         fs::write(dir.join(".codex/config.toml"), text).unwrap();

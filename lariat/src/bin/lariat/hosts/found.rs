@@ -40,13 +40,6 @@ impl Found {
     }
 }
 
-/// Every config file that can be looked at.
-pub(crate) fn files(around: &Surroundings, hosts: &[&'static Host]) -> Vec<Found> {
-    let mut files = all(around, hosts);
-    files.retain(|found| found.path.is_file());
-    files
-}
-
 /// Whatever is where a config would be, also if it cannot be read: whoever has one wants to know that
 /// it was passed over. One that two hosts read is named once, with the first of them.
 pub(crate) fn all(around: &Surroundings, hosts: &[&'static Host]) -> Vec<Found> {

@@ -4,7 +4,7 @@
 //! the pipe is opened for a moment for reading, as the server itself has it, and polled.
 
 use super::sockets::{self, Other};
-use super::{End, Finding, KnownHost, Picture, Process, Stream, command};
+use super::{End, Finding, Kind, KnownHost, Picture, Process, Stream, command};
 use super::{is_host, is_launchers_shell};
 use crate::hosts::Configured;
 use lariat::contain::process;
@@ -53,6 +53,24 @@ pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
         now: since_boot(ticks),
         ticks,
         processes,
+    }
+}
+
+/// Takes back what was said of those that wait for others on the network: somebody may use them there,
+/// whatever has become of their host.
+pub(crate) fn excuse_listeners(findings: &mut [Finding]) {
+    let mut listening = None;
+    for finding in findings.iter_mut().filter(|finding| finding.kind.is_leak()) {
+        let listening = listening.get_or_insert_with(sockets::listening);
+        let listens = |pid: i32| {
+            let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+            let inodes = targets.filter_map(|target| Some(inode(target.to_str()?)?.1));
+            inodes.into_iter().any(|inode| listening.contains(&inode))
+        };
+        if finding.tree.iter().any(|one| listens(one.pid)) {
+            (finding.kind, finding.doubt) = (Kind::Unsure, Some("it listens on the network"));
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use rustix::io::Errno;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::time::Duration;
 
 /// `SOCK_DIAG_BY_FAMILY`, and the kinds of messages that end a list.
@@ -32,6 +33,20 @@ pub(super) struct Other {
     pub(super) peer: Option<u64>,
     /// True if nothing can come from there any more.
     pub(super) is_closed: bool,
+}
+
+/// The inodes of TCP sockets on which somebody waits for others, in this network namespace.
+pub(super) fn listening() -> HashSet<u64> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let text = tables.map(|path| fs::read_to_string(path).unwrap_or_default()).concat();
+    text.lines().filter_map(listens).collect()
+}
+
+/// The inode in a line of such a table, if it is of a socket in the state `LISTEN`.
+fn listens(line: &str) -> Option<u64> {
+    let mut words = line.split_ascii_whitespace();
+    (words.nth(3)? == "0A").then_some(())?;
+    words.nth(5)?.parse().ok()
 }
 
 /// Every unix socket of this network namespace, by inode. Empty where the kernel does not tell: then
@@ -124,6 +139,22 @@ mod tests {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", stream.as_raw_fd())).unwrap();
         let link = link.to_str().unwrap().to_string();
         link.trim_start_matches("socket:[").trim_end_matches(']').parse().unwrap()
+    }
+
+    #[test]
+    fn who_waits_for_others_is_known_and_who_calls_them_is_not() {
+        use std::os::fd::AsRawFd;
+        let inode = |fd: i32| {
+            let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+            let link =
+                link.to_str().unwrap().trim_matches(|c: char| !c.is_ascii_digit()).to_owned();
+            link.parse::<u64>().unwrap()
+        };
+        let waits = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let calls = std::net::TcpStream::connect(waits.local_addr().unwrap()).unwrap();
+        let found = listening();
+        assert!(found.contains(&inode(waits.as_raw_fd())));
+        assert!(!found.contains(&inode(calls.as_raw_fd())));
     }
 
     #[test]

@@ -200,7 +200,8 @@ fn launchers_and_children_are_one_tree() {
     let all = found(vec![npm, shell.clone(), leaf.clone()]);
     assert_eq!((all.len(), all[0].pid, all[0].processes, all[0].rss_bytes), (1, 11, 3, 30));
     // The launcher is gone, its shell waits.
-    let shell = Process { parent: INIT, stdin: Stream::Closed, ..shell };
+    let (stdin, stdout) = (Stream::Closed, Stream::Closed);
+    let shell = Process { parent: INIT, stdin, stdout, ..shell };
     let leaf = Process { stdin: Stream::Closed, ..leaf };
     let all = found(vec![shell.clone(), leaf.clone()]);
     assert_eq!((all[0].kind, all[0].pid, all[0].processes), (Kind::Orphaned, 12, 2), "{all:?}");

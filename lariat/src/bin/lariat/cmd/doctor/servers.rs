@@ -60,7 +60,9 @@ pub(crate) fn search(after: Duration) -> (Hosts, Servers) {
     }
     let known = known_hosts();
     let picture = look::look(&servers, &known);
-    let mut found = Servers::of(find(&picture, &servers, &known, after));
+    let mut found = find(&picture, &servers, &known, after);
+    look::excuse_listeners(&mut found);
+    let mut found = Servers::of(found);
     look::weigh(&mut found.leaks);
     look::count(&mut found.leaks);
     (counts, found)
@@ -105,8 +107,8 @@ impl Servers {
             let pids: Vec<String> = self.unsure.iter().take(8).map(|f| f.pid.to_string()).collect();
             let more = if self.unsure.len() > 8 { " …" } else { "" };
             text += &format!(
-                "  not sure: {} with a configured command that nothing else ties to a host, and that \
-                 nobody touches (pid {}{more})\n",
+                "  not sure: {} with a configured command of which too little says that \
+                 nobody uses them; nobody touches them (pid {}{more})\n",
                 show::count(self.unsure.len(), "process"),
                 pids.join(", ")
             );
