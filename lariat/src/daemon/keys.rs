@@ -2,10 +2,11 @@
 //! links that work once, and the cookies that browsers get for them.
 
 use super::web::Access;
+use crate::journal::plain;
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
 use std::hint::black_box;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,9 @@ const STRENGTH: usize = 32;
 
 /// A token of less than this can be guessed.
 const SHORTEST: usize = 16;
+
+/// No request could carry a longer one.
+const LONGEST: u64 = 4096;
 
 /// Who is let in.
 #[derive(Debug)]
@@ -127,9 +131,16 @@ fn keep<T>(ring: &mut VecDeque<T>, one: T) {
     }
 }
 
+/// A plain file's text, as far as a token can reach.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    plain(OpenOptions::new().read(true), path)?.take(LONGEST + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// What the file says, or what is in it from now on.
 fn token(path: &Path) -> io::Result<Secret> {
-    let text = match fs::read_to_string(path) {
+    let text = match read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let secret = Secret::random()?;
@@ -143,17 +154,17 @@ fn token(path: &Path) -> io::Result<Secret> {
             match linked {
                 Ok(()) => return Ok(secret),
                 // Another one was faster.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    fs::read_to_string(path)?
-                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(path)?,
                 Err(error) => return Err(error),
             }
         }
         Err(error) => return Err(error),
     };
+    let is_long = text.len() as u64 > LONGEST;
     let text = text.trim();
-    if text.len() < SHORTEST || !text.chars().all(|c| c.is_ascii_graphic()) {
-        let what = format!("a token is one word of at least {SHORTEST} visible ASCII characters");
+    if is_long || text.len() < SHORTEST || !text.chars().all(|c| c.is_ascii_graphic()) {
+        let what =
+            format!("a token is one word of {SHORTEST} to {LONGEST} visible ASCII characters");
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(Secret(text.into()))
@@ -212,10 +223,16 @@ mod tests {
         let made = token(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(made.0.len() == 2 * STRENGTH && token(&path).unwrap().is(&made.0));
-        for bad in ["", "short\n", "two words that are long\n", "\u{1b}[31m-0123456789\n"] {
+        let long = "x".repeat(LONGEST as usize + 1);
+        for bad in ["", &long, "short\n", "two words that are long\n", "\u{1b}[31m-0123456789\n"] {
             fs::write(&path, bad).unwrap();
             assert_eq!(token(&path).unwrap_err().kind(), io::ErrorKind::InvalidData, "{bad:?}");
         }
+        fs::remove_file(&path).unwrap();
+        // Nobody waits for what a pipe may say.
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(token(&path).is_err());
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
         fs::remove_dir_all(dir).unwrap();
     }
