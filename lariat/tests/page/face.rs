@@ -55,7 +55,7 @@ fn a_token_of_ones_own_is_used_and_a_bad_one_refused() {
         finish(place.lariat("daemon").args(["--http", "127.0.0.1:0", "--token-file", &path]));
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        said(&output).contains("at least 16") && !said(&output).contains("short"),
+        said(&output).contains("16 to 4096 visible") && !said(&output).contains("short"),
         "{}",
         said(&output)
     );
