@@ -56,6 +56,9 @@ pub(crate) struct Process {
     pub(crate) is_elsewhere: bool,
     /// True in another mount, network or user namespace: nobody can tell from here who speaks to it.
     pub(crate) is_apart: bool,
+    /// True if it waits for others on the network: somebody may use it there, whatever has become of
+    /// its host. Told of servers and of whoever is below them.
+    pub(crate) listens: bool,
     /// Its command line; one word with blanks in it is a title.
     pub(crate) argv: Vec<String>,
     /// The file that it executes.
@@ -129,7 +132,7 @@ pub(crate) enum Kind {
     Superseded,
     /// In use, as far as anybody can tell.
     Running,
-    /// Runs what a host has configured, and nothing else ties it to one.
+    /// Runs what a host has configured, and too little says whose it is, or that nobody uses it.
     Unsure,
 }
 
@@ -208,8 +211,8 @@ impl Finding {
     }
 }
 
-/// Finds them. An older copy counts as superseded, and one whose host has closed its stdin as
-/// forgotten, only `after` that much time: before that, somebody may be at work.
+/// Finds them. An older copy counts as superseded, one whose host has closed its stdin as forgotten, and
+/// an orphan as one, only `after` that much time: before that, somebody may be at work.
 pub(crate) fn find(
     picture: &Picture,
     configured: &[Configured],
@@ -239,8 +242,10 @@ pub(crate) fn find(
     }
     let mut found: Vec<Finding> = found.into_iter().map(|(finding, _)| finding).collect();
     for finding in found.iter_mut().filter(|f| f.kind.is_leak()) {
-        if search.by_pid.get(&finding.pid).is_some_and(|p| p.is_apart) {
-            (finding.kind, finding.doubt) = (Kind::Unsure, Some(APART));
+        let tree = || finding.tree.iter().filter_map(|one| search.by_pid.get(&one.pid));
+        let apart = tree().any(|process| process.is_apart).then_some(APART);
+        if let Some(why) = apart.or(tree().any(|process| process.listens).then_some(LISTENS)) {
+            (finding.kind, finding.doubt) = (Kind::Unsure, Some(why));
         }
     }
     // Whoever looks does not saw off the branch that it sits on.
@@ -259,6 +264,9 @@ pub(crate) fn find(
 
 /// Why one in another namespace is left alone.
 const APART: &str = "it is in another mount, network or user namespace";
+
+/// Why one is left alone that serves somebody else perhaps.
+const LISTENS: &str = "it listens on the network";
 
 /// Those of which one supersedes another: the same server of the same host process, started in the
 /// same way, in the same directory, with the same environment.

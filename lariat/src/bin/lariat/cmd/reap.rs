@@ -30,8 +30,9 @@ const LADDER: Ladder = Ladder {
 /// First, without asking, what is proven to be Lariat's own: crashed sessions are finished, and those
 /// that left survivors are tried again. Then what `lariat doctor` calls a leak: it is shown, and ended
 /// only after a yes. Right before that everything is looked at again; whatever is not the same any
-/// more, or has done something meanwhile, is left alone. Processes are signalled by identity, never
-/// by name or group: SIGTERM, two seconds, SIGKILL. There is a receipt for each in the event log.
+/// more is left alone, and so is a superseded one that has done something meanwhile. Processes are
+/// signalled by identity, never by name or group: SIGTERM, two seconds, SIGKILL. There is a receipt for
+/// each in the event log.
 ///
 /// Exit code 0 if nothing is left, 1 if something is: it survived, was left alone, or was only looked
 /// at (--dry-run). 2 if nobody said yes.

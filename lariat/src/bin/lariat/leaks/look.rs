@@ -4,7 +4,7 @@
 //! the pipe is opened for a moment for reading, as the server itself has it, and polled.
 
 use super::sockets::{self, Other};
-use super::{End, Finding, Kind, KnownHost, Picture, Process, Stream, command};
+use super::{End, Finding, KnownHost, Picture, Process, Stream, command};
 use super::{is_host, is_launchers_shell};
 use crate::hosts::Configured;
 use lariat::contain::process;
@@ -47,6 +47,7 @@ pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
             process.is_apart = room != own_rooms || room.contains(&String::new());
         }
     }
+    mark_listeners(&mut processes, matter);
     Picture {
         uid,
         own: rustix::process::getpid().as_raw_pid(),
@@ -56,21 +57,23 @@ pub(crate) fn look(configured: &[Configured], hosts: &[KnownHost]) -> Picture {
     }
 }
 
-/// Takes back what was said of those that wait for others on the network: somebody may use them there,
-/// whatever has become of their host.
-pub(crate) fn excuse_listeners(findings: &mut [Finding]) {
-    let mut listening = None;
-    for finding in findings.iter_mut().filter(|finding| finding.kind.is_leak()) {
-        let listening = listening.get_or_insert_with(sockets::listening);
-        let listens = |pid: i32| {
-            let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-            let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
-            let inodes = targets.filter_map(|target| Some(inode(target.to_str()?)?.1));
-            inodes.into_iter().any(|inode| listening.contains(&inode))
-        };
-        if finding.tree.iter().any(|one| listens(one.pid)) {
-            (finding.kind, finding.doubt) = (Kind::Unsure, Some("it listens on the network"));
+/// Finds out who of these, and of those below them, waits for others on the network.
+fn mark_listeners(processes: &mut [Process], mut of: HashSet<i32>) {
+    if of.is_empty() {
+        return;
+    }
+    // Parents are mostly before their children, but numbers begin anew: until nobody is new.
+    loop {
+        let below = |p: &&Process| of.contains(&p.parent) && !of.contains(&p.pid);
+        let more: Vec<i32> = processes.iter().filter(below).map(|p| p.pid).collect();
+        if more.is_empty() {
+            break;
         }
+        of.extend(more);
+    }
+    let listening = sockets::listening();
+    for process in processes.iter_mut().filter(|p| of.contains(&p.pid)) {
+        process.listens = sockets_of(process.pid).any(|inode| listening.contains(&inode));
     }
 }
 
@@ -171,6 +174,16 @@ fn ends(pid: i32) -> BTreeSet<End> {
     ends
 }
 
+/// The sockets that a process holds.
+fn sockets_of(pid: i32) -> impl Iterator<Item = u64> {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+    targets.filter_map(|target| match inode(target.to_str()?)? {
+        ("socket", inode) => Some(inode),
+        _ => None,
+    })
+}
+
 /// `pipe:[123]` or `socket:[123]`.
 fn inode(target: &str) -> Option<(&str, u64)> {
     let (kind, rest) = target.split_once(":[")?;
@@ -226,11 +239,6 @@ fn stream(pid: i32, number: i32, sockets: &HashMap<u64, Other>) -> Stream {
             None => Stream::Unseen,
         },
     }
-}
-
-#[cfg(test)]
-fn inode_of(target: &str) -> u64 {
-    inode(target).map_or(0, |(_, inode)| inode)
 }
 
 /// Whether nobody can write into this pipe any more; the kernel knows, also of other users.
@@ -294,7 +302,7 @@ mod tests {
         let own = picture.processes.iter().find(|p| p.pid == picture.own).unwrap();
         assert!(!own.ends.is_empty() && own.start <= picture.now);
         use std::os::fd::AsRawFd;
-        let number = inode_of(&link(&format!("/proc/self/fd/{}", reader.as_raw_fd())));
+        let number = inode(&link(&format!("/proc/self/fd/{}", reader.as_raw_fd()))).unwrap().1;
         let now = ends(picture.own);
         assert!(now.contains(&End::Reading(number)) && now.contains(&End::Writing(number)));
         let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
@@ -311,6 +319,22 @@ mod tests {
         assert_eq!(is_unheard(&path), Some(false));
         drop(reader);
         assert_eq!(is_unheard(&path), Some(true));
+    }
+
+    #[test]
+    fn whoever_waits_for_others_is_marked_also_below_a_server() {
+        let own = std::process::id() as i32;
+        let parent = process::stat(own).unwrap().ppid;
+        let marked = |of: i32| {
+            let mut all = vec![shallow(own, rustix::process::geteuid().as_raw()).unwrap()];
+            mark_listeners(&mut all, HashSet::from([of]));
+            all[0].listens
+        };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(marked(own) && marked(parent), "as a server, and below one");
+        assert!(!marked(-1), "nobody's");
+        drop(listener);
+        assert!(!marked(own));
     }
 
     fn own_name() -> String {

@@ -151,6 +151,9 @@ fn the_innocent_are_left_alone() {
         // A script has just left it; it lives in a room of its own.
         Process { start: 999_000, ..orphan(11) },
         Process { is_apart: true, ..orphan(11) },
+        // Others come to it by the network.
+        Process { listens: true, ..orphan(11) },
+        Process { listens: true, stdin: Stream::Closed, ..server(11, 10, 1) },
         Process { is_apart: true, stdin: Stream::Closed, ..server(11, 10, 1) },
         // A tool of the host's: its child, and not its server.
         Process { stdin: Stream::Unseen, ..process(11, 10, "node /srv/a.js") },

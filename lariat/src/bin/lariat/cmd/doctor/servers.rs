@@ -60,9 +60,7 @@ pub(crate) fn search(after: Duration) -> (Hosts, Servers) {
     }
     let known = known_hosts();
     let picture = look::look(&servers, &known);
-    let mut found = find(&picture, &servers, &known, after);
-    look::excuse_listeners(&mut found);
-    let mut found = Servers::of(found);
+    let mut found = Servers::of(find(&picture, &servers, &known, after));
     look::weigh(&mut found.leaks);
     look::count(&mut found.leaks);
     (counts, found)
