@@ -4,6 +4,8 @@ mod tail;
 
 pub use tail::Tail;
 
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -11,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// An append-only file of bounded size with one predecessor (`NAME.1`).
 ///
-/// Several processes may append to the same file: each write is one `O_APPEND` write, and whoever
-/// finds the file too long renames it.
+/// Several processes may append to the same file: each write is one `O_APPEND` write. Whoever finds
+/// the file too long renames it, and only with that file locked: two that had both found it too long
+/// would otherwise rename it, and then the new one over it.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -27,17 +30,31 @@ impl Journal {
         Ok(Journal { path: path.into(), limit, file })
     }
 
-    /// Appends. The file may pass its limit by one write before it is rotated.
+    /// Appends. The file may pass its limit by one write of each writer before it is rotated.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let meta = self.file.metadata()?;
-        if meta.len() >= self.limit {
-            // Somebody else may have renamed it already; then only the reopening is needed.
-            if std::fs::metadata(&self.path).is_ok_and(|there| there.ino() == meta.ino()) {
-                std::fs::rename(&self.path, predecessor(&self.path))?;
-            }
+        if meta.len() >= self.limit && self.turn(meta.ino())? {
             self.file = Journal::open(&self.path, self.limit)?.file;
         }
         self.file.write_all(bytes)
+    }
+
+    /// Sees to it that the full file is not called so any more. False if somebody else
+    /// is just doing that: what is written to the old file meanwhile is not lost.
+    fn turn(&self, inode: u64) -> io::Result<bool> {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            locked => locked?,
+        }
+        let turned = match std::fs::metadata(&self.path) {
+            Ok(there) if there.ino() == inode => {
+                std::fs::rename(&self.path, predecessor(&self.path))
+            }
+            // Somebody has renamed it already: only the reopening is needed.
+            _ => Ok(()),
+        };
+        rustix::fs::flock(&self.file, FlockOperation::Unlock)?;
+        turned.map(|()| true)
     }
 }
 

@@ -257,9 +257,12 @@ mod tests {
                     text.extend(more);
                 }
             });
-            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+            // In any case, or the reader would wait for a writer that has failed.
             done.store(true, Ordering::Release);
-            reader.join().unwrap()
+            let text = reader.join().unwrap();
+            written.into_iter().for_each(Result::unwrap);
+            text
         });
         let text = String::from_utf8(text).unwrap();
         for who in ["one", "two"] {
