@@ -44,6 +44,9 @@ pub fn main_if_asked() {
 
 /// Holds one server for the owner at the other end.
 fn hold(mut control: Control, given: Given, brief: Brief) {
+    if let Some(umask) = brief.umask {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+    }
     if let Some(cwd) = &brief.cwd
         && let Err(e) = std::env::set_current_dir(cwd)
     {

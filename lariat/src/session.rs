@@ -15,7 +15,6 @@ mod picture;
 mod refresh;
 mod server;
 mod state;
-mod talk;
 
 pub use handle::Session;
 pub use refresh::Change;
@@ -27,12 +26,13 @@ use crate::journal::make_private_dir;
 use crate::receipt::{Receipt, Survivor};
 use crate::spec::{ServerSpec, Servers};
 use crate::start::local;
+use crate::start::talk::{Gone, Household};
 use contain::{Choice, Ladder, Mark, Member};
-use server::{Driver, Gone, Order, View};
+use server::{Driver, Order, View};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -92,24 +92,14 @@ impl Config {
 /// What the servers of a session have in common.
 #[derive(Debug)]
 struct House {
-    id: SessionId,
     name: Option<String>,
-    on_behalf: Option<Member>,
-    holder: PathBuf,
-    state_dir: PathBuf,
-    ladder: Ladder,
-    backend: Choice,
-    docker: Option<Surroundings>,
-    max_containers: usize,
     events: broadcast::Sender<Event>,
-    /// A server was started already.
-    started: AtomicBool,
+    household: Arc<Household>,
 }
 
 impl House {
-    /// True once: the first server finishes what crashed sessions left.
-    fn is_first(&self) -> bool {
-        !self.started.swap(true, Ordering::Relaxed)
+    fn id(&self) -> &SessionId {
+        &self.household.id
     }
 
     fn tell(
@@ -122,7 +112,7 @@ impl House {
         // Nobody may be listening.
         let _unheard = self.events.send(Event {
             time: crate::moment::rfc3339(SystemTime::now()),
-            session: self.id.clone(),
+            session: self.id().clone(),
             server: server.map(Into::into),
             event,
             why,
@@ -218,9 +208,8 @@ impl Manager {
         let unwritable = |e| Error::State(config.state_dir.clone(), e);
         make_private_dir(&config.state_dir).map_err(unwritable)?;
         let mark = Mark::random().map_err(unwritable)?;
-        let house = Arc::new(House {
+        let household = Arc::new(Household {
             id: SessionId::of(mark),
-            name: config.name,
             on_behalf: config.on_behalf,
             holder,
             state_dir: config.state_dir,
@@ -228,9 +217,10 @@ impl Manager {
             backend: config.backend,
             docker: config.docker,
             max_containers: config.max_containers,
-            events: config.events.unwrap_or_else(|| broadcast::channel(EVENTS).0),
             started: AtomicBool::new(false),
         });
+        let events = config.events.unwrap_or_else(|| broadcast::channel(EVENTS).0);
+        let house = Arc::new(House { name: config.name, events, household });
         house.tell(None, "opened", None, None);
         let manager = Manager {
             session: Session::new(house),

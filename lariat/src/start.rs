@@ -6,6 +6,7 @@
 
 pub(crate) mod image;
 pub(crate) mod local;
+pub(crate) mod talk;
 pub(crate) mod wire;
 
 use crate::books::{Books, Entry, Generation, Opening, Rate, TooMany, receipt_draft};

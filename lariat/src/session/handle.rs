@@ -79,7 +79,7 @@ impl Session {
 
     /// Which session.
     pub fn id(&self) -> &SessionId {
-        &self.0.house.id
+        self.0.house.id()
     }
 
     /// What its owner calls it.

@@ -73,8 +73,8 @@ fn processes(guardian: Member) -> Vec<Process> {
 
 /// Asks the engine, if the server has ever used it.
 async fn containers(house: &House, session: &str) -> Vec<Container> {
-    let Some(around) = &house.docker else { return Vec::new() };
-    let tally = Books::tally_of(&house.state_dir, session);
+    let Some(around) = &house.household.docker else { return Vec::new() };
+    let tally = Books::tally_of(&house.household.state_dir, session);
     if tally::expect(&tally) == Expect::Nothing {
         return Vec::new();
     }

@@ -1,10 +1,11 @@
 //! Refresh is a difference: what is unchanged is left alone.
 
-use super::server::{Gone, Order, View};
+use super::server::{Order, View};
 use super::state::{Error, State};
 use super::{Manager, Told, check};
 use crate::receipt::Receipt;
 use crate::spec::{ServerSpec, Servers};
+use crate::start::talk::Gone;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 

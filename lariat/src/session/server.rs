@@ -6,12 +6,12 @@
 
 use super::House;
 use super::state::{Ready, State};
-use super::talk::{self, Heard, Talk};
 use crate::id::SessionId;
+use crate::mcp::connection::Error as ConnectionError;
 use crate::mcp::{Connection, Rules};
-use crate::receipt::Receipt;
 use crate::spec::{Restart, ServerSpec};
-use crate::start::local::Leash;
+use crate::start::local::{Leash, Theirs};
+use crate::start::talk::{self, Gone, Heard, Place, Started, Talk, Trace};
 use contain::Member;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,28 +37,6 @@ pub(super) enum Order {
     End(oneshot::Sender<Gone>),
 }
 
-/// How a server ended, as far as anybody could tell.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Gone {
-    /// Of its last run, and of those before that left something.
-    pub(super) receipts: Vec<Receipt>,
-    /// True if something ran and nobody can say what became of it.
-    pub(super) unaccounted: bool,
-}
-
-impl Gone {
-    /// What must not be forgotten when it is started again.
-    fn debts(mut self) -> Gone {
-        self.receipts.retain(|receipt| !receipt.survivors.is_empty());
-        self
-    }
-
-    fn add(&mut self, other: Gone) {
-        self.receipts.extend(other.receipts);
-        self.unaccounted |= other.unaccounted;
-    }
-}
-
 /// What others may see and use of a server.
 #[derive(Debug)]
 pub(super) struct View {
@@ -76,8 +54,7 @@ struct Inner {
     let_go: bool,
     /// What ran last was told to end.
     told: bool,
-    guardian: Option<Member>,
-    books: Option<SessionId>,
+    trace: Option<Arc<Trace>>,
     since: Instant,
     /// How it ended, once it has for good.
     gone: Option<Gone>,
@@ -91,8 +68,7 @@ impl View {
             leash: None,
             let_go: false,
             told: false,
-            guardian: None,
-            books: None,
+            trace: None,
             since: Instant::now(),
             gone: None,
         };
@@ -146,17 +122,9 @@ impl View {
     /// Whose descendants its processes are, its name in the books, and since when.
     pub(super) fn place(&self) -> (Option<Member>, Option<SessionId>, Instant) {
         let inner = self.inner();
-        (inner.guardian, inner.books.clone(), inner.since)
-    }
-
-    /// It is written down under this name.
-    pub(super) fn noted(&self, books: SessionId) {
-        self.inner().books = Some(books);
-    }
-
-    /// Its processes are the descendants of this one.
-    pub(super) fn guarded(&self, guardian: Member) {
-        self.inner().guardian = Some(guardian);
+        let place = inner.trace.as_ref().map(|trace| trace.place());
+        let Place { guardian, books } = place.unwrap_or_default();
+        (guardian, books, inner.since)
     }
 
     /// How it ended, if it has for good.
@@ -175,14 +143,14 @@ impl View {
     }
 
     /// Puts a new run on the leash. False if it is not to run at all.
-    fn tie(&self, leash: Leash) -> bool {
+    fn tie(&self, leash: Leash, trace: Arc<Trace>) -> bool {
         let mut inner = self.inner();
         if inner.let_go {
             return false;
         }
         inner.leash = Some(leash);
         (inner.told, inner.since) = (false, Instant::now());
-        (inner.guardian, inner.books) = (None, None);
+        inner.trace = Some(trace);
         true
     }
 
@@ -320,11 +288,11 @@ impl Driver {
     async fn run(&mut self, waiting: &mut Waiting) -> (Stop, Gone) {
         let failed = |why: String| Stop::Left { why: why.into(), was_ready: false };
         let spec = self.view.spec();
-        let (mut talk, theirs, streams) = match Talk::new(&self.house, &self.view) {
+        let (mut talk, theirs, streams) = match Talk::new(&self.house.household, &self.view.name) {
             Ok(made) => made,
             Err(e) => return (failed(format!("its streams cannot be made: {e}")), Gone::default()),
         };
-        if !self.view.tie(talk.leash()) {
+        if !self.view.tie(talk.leash(), talk.trace()) {
             return (Stop::Told(None), Gone::default());
         }
         let rules = Rules { tools: spec.tools.clone(), capabilities: spec.capabilities.clone() };
@@ -342,7 +310,7 @@ impl Driver {
         let stop = tokio::select! {
             biased;
             order = self.orders.recv() => Err(Stop::Told(order)),
-            ready = timeout(spec.startup_timeout, talk.begin(turn, theirs, &spec, &connection)) => match ready {
+            ready = timeout(spec.startup_timeout, begin(&mut talk, turn, theirs, &spec, &connection)) => match ready {
                 Ok(ready) => ready.map_err(failed),
                 Err(_) => {
                     let after = spec.startup_timeout.as_millis();
@@ -374,7 +342,8 @@ impl Driver {
         let gone = talk.end().await;
         {
             let mut inner = self.view.inner();
-            (inner.leash, inner.guardian) = (None, None);
+            inner.leash = None;
+            inner.trace.iter().for_each(|trace| trace.over());
         }
         if let Some(receipt) = gone.receipts.last() {
             let receipt = Some(Arc::new(receipt.clone()));
@@ -417,6 +386,36 @@ impl Driver {
                 },
             }
         }
+    }
+}
+
+/// From nothing to the end of the handshake. Gives a sentence if it does not come to that.
+async fn begin(
+    talk: &mut Talk,
+    turn: talk::Turn,
+    theirs: Theirs,
+    spec: &ServerSpec,
+    connection: &Connection,
+) -> Result<Ready, String> {
+    let Started { pid, backend, .. } = talk.begin(turn, theirs, spec, None).await?;
+    let greeted = async {
+        let hello = connection.greet().await?;
+        Ok((hello, connection.tools().await?))
+    };
+    let mut greeted = std::pin::pin!(greeted);
+    let greeting: Result<_, ConnectionError> = loop {
+        tokio::select! {
+            biased;
+            greeting = &mut greeted => break greeting,
+            heard = talk.next() => if let Heard::Left(why) = heard {
+                return Err(why);
+            },
+        }
+    };
+    match greeting {
+        Ok((hello, tools)) => Ok(Ready { pid, backend, hello, tools }),
+        Err(ConnectionError::Closed) => Err(talk.why_left().await),
+        Err(e) => Err(e.to_string()),
     }
 }
 

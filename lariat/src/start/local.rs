@@ -7,6 +7,7 @@ use super::wire::{self, Brief, Order, STREAMS, Word};
 use crate::books::Pulse;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::OsString;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -205,14 +206,28 @@ fn has_left(child: &mut Child) -> bool {
     !matches!(child.try_wait(), Ok(None))
 }
 
-/// Executes a holder.
+/// What a server finds around it, where that is not what its owner finds.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Environment {
+    /// All variables.
+    pub variables: Vec<(OsString, OsString)>,
+    /// Which permissions its files do not get.
+    pub umask: u32,
+}
+
+/// Executes a holder. Its server gets these variables beside all of ours, or beside those that are
+/// around it.
 pub(crate) async fn execute(
     holder: &Path,
     theirs: Theirs,
-    env: impl Iterator<Item = (&String, &String)>,
+    own: impl Iterator<Item = (&String, &String)>,
+    around: Option<&Environment>,
 ) -> io::Result<Holder> {
     let mut command = Command::new(holder);
-    command.arg(VERB).envs(env).process_group(0);
+    if let Some(around) = around {
+        command.env_clear().envs(around.variables.iter().map(|(name, value)| (name, value)));
+    }
+    command.arg(VERB).envs(own).process_group(0);
     command.stdin(Stdio::from(theirs.0)).stdout(Stdio::null()).stderr(Stdio::null());
     // Executing takes a millisecond, in which others have better things to do than to wait.
     let executed = tokio::task::spawn_blocking(move || Ok(Holder(Some(command.spawn()?))));

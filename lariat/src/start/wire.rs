@@ -54,6 +54,9 @@ pub(crate) struct Brief {
     pub(crate) state_dir: PathBuf,
     /// True to finish first what crashed sessions left.
     pub(crate) sweep: bool,
+    /// Which permissions its files do not get, if not those of the owner.
+    #[serde(default)]
+    pub(crate) umask: Option<u32>,
 }
 
 impl Brief {

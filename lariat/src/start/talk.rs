@@ -1,26 +1,22 @@
 //! What passes between a server's task and its holder, from the first word to the receipt.
 
-use super::House;
-use super::server::{Gone, View};
-use super::state::Ready;
+use super::Containers;
+use super::image;
+use super::local::{self, Environment, Holder, Leash, Line, Streams, Theirs};
+use super::wire::{Brief, Order, Word};
 use crate::books::Books;
 use crate::docker::endpoint::Surroundings;
 use crate::id::{ServerName, SessionId};
-use crate::mcp::Connection;
-use crate::mcp::connection::Error as ConnectionError;
 use crate::receipt::Receipt;
 use crate::spec::ServerSpec;
-use crate::start::Containers;
-use crate::start::image;
-use crate::start::local::{self, Holder, Leash, Line, Streams, Theirs};
-use crate::start::wire::{Brief, Order, Word};
-use contain::{Choice, Member};
+use contain::{Choice, Ladder, Member};
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io;
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -41,11 +37,11 @@ const TURN: Duration = Duration::from_secs(1);
 const PARTING: Duration = Duration::from_millis(250);
 
 /// The right to be started now.
-pub(super) type Turn = Option<SemaphorePermit<'static>>;
+pub(crate) type Turn = Option<SemaphorePermit<'static>>;
 
 /// Waits until it is a server's turn to be started. Starting is work for the CPU, and many starts at
 /// once would keep those that are to end from ending. The handshake is the server's own time.
-pub(super) async fn turn() -> Turn {
+pub(crate) async fn turn() -> Turn {
     static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
         Semaphore::new(cpus * 2)
@@ -53,8 +49,100 @@ pub(super) async fn turn() -> Turn {
     TURNS.acquire().await.ok()
 }
 
+/// What the servers of one owner have in common.
+#[derive(Debug)]
+pub(crate) struct Household {
+    /// What they are written down as part of.
+    pub(crate) id: SessionId,
+    /// For whom the owner wants them, if that is somebody else.
+    pub(crate) on_behalf: Option<Member>,
+    /// What is executed to hold them.
+    pub(crate) holder: PathBuf,
+    /// Where the books are.
+    pub(crate) state_dir: PathBuf,
+    /// How they are asked to leave.
+    pub(crate) ladder: Ladder,
+    /// What holds them.
+    pub(crate) backend: Choice,
+    /// The engine in which they may start containers; `None` to leave those alone.
+    pub(crate) docker: Option<Surroundings>,
+    /// How many containers each may have at once.
+    pub(crate) max_containers: usize,
+    /// One was started already.
+    pub(crate) started: AtomicBool,
+}
+
+impl Household {
+    /// True once: the first server finishes what crashed sessions left.
+    fn is_first(&self) -> bool {
+        !self.started.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// How a server ended, as far as anybody could tell.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gone {
+    /// Of its last run, and of those before that left something.
+    pub(crate) receipts: Vec<Receipt>,
+    /// True if something ran and nobody can say what became of it.
+    pub(crate) unaccounted: bool,
+}
+
+impl Gone {
+    /// What must not be forgotten when it is started again.
+    pub(crate) fn debts(mut self) -> Gone {
+        self.receipts.retain(|receipt| !receipt.survivors.is_empty());
+        self
+    }
+
+    pub(crate) fn add(&mut self, other: Gone) {
+        self.receipts.extend(other.receipts);
+        self.unaccounted |= other.unaccounted;
+    }
+}
+
+/// How far a run has come, for those who look on while it is driven.
+#[derive(Debug, Default)]
+pub(crate) struct Trace(Mutex<Place>);
+
+/// Where a run is to be found.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Place {
+    /// Whose descendants its processes are.
+    pub(crate) guardian: Option<Member>,
+    /// Its name in the books.
+    pub(crate) books: Option<SessionId>,
+}
+
+impl Trace {
+    fn inner(&self) -> MutexGuard<'_, Place> {
+        // Nothing that is done under this lock can leave it half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.inner().clone()
+    }
+
+    /// Nothing of it runs any more.
+    pub(crate) fn over(&self) {
+        self.inner().guardian = None;
+    }
+}
+
+/// A command that runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Started {
+    /// Its pid, as this process sees it.
+    pub(crate) pid: i32,
+    /// Whose descendants its processes are.
+    pub(crate) guardian: Member,
+    /// What holds it.
+    pub(crate) backend: String,
+}
+
 /// What a holder said.
-pub(super) enum Heard {
+pub(crate) enum Heard {
     /// The command runs.
     Started,
     /// Something that changes nothing.
@@ -64,15 +152,15 @@ pub(super) enum Heard {
 }
 
 /// One server's holder, from the owner's side. Dropped, it ends the server.
-pub(super) struct Talk {
-    house: Arc<House>,
+pub(crate) struct Talk {
+    household: Arc<Household>,
     /// Where others see how far it has come.
-    view: Arc<View>,
+    trace: Arc<Trace>,
     server: ServerName,
     line: Line,
     /// Its name in the books, once it is written down.
     noted: Option<SessionId>,
-    started: Option<(i32, Member, String)>,
+    started: Option<Started>,
     /// Its processes are gone.
     emptied: bool,
     /// How the command left, if it did.
@@ -87,12 +175,15 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    pub(super) fn new(house: &Arc<House>, view: &Arc<View>) -> io::Result<(Talk, Theirs, Streams)> {
+    pub(crate) fn new(
+        household: &Arc<Household>,
+        server: &str,
+    ) -> io::Result<(Talk, Theirs, Streams)> {
         let (line, theirs, streams) = Line::new()?;
-        let server = ServerName::given(&view.name).ok_or(io::ErrorKind::InvalidInput)?;
+        let server = ServerName::given(server).ok_or(io::ErrorKind::InvalidInput)?;
         let talk = Talk {
-            house: house.clone(),
-            view: view.clone(),
+            household: household.clone(),
+            trace: Arc::default(),
             server,
             line,
             noted: None,
@@ -107,12 +198,16 @@ impl Talk {
         Ok((talk, theirs, streams))
     }
 
-    pub(super) fn leash(&self) -> Leash {
+    pub(crate) fn leash(&self) -> Leash {
         self.line.leash()
     }
 
+    pub(crate) fn trace(&self) -> Arc<Trace> {
+        self.trace.clone()
+    }
+
     /// How far it came, for a start that took too long.
-    pub(super) fn so_far(&self) -> &'static str {
+    pub(crate) fn so_far(&self) -> &'static str {
         match (&self.started, self.executed) {
             (Some(_), _) => ": its process runs, but the handshake did not finish",
             (None, true) => ": its process did not start",
@@ -120,18 +215,19 @@ impl Talk {
         }
     }
 
-    /// From nothing to the end of the handshake. Gives a sentence if it does not come to that.
-    pub(super) async fn begin(
+    /// From nothing to a process that runs. Gives a sentence if it does not come to that.
+    pub(crate) async fn begin(
         &mut self,
         turn: Turn,
         theirs: Theirs,
         spec: &ServerSpec,
-        connection: &Connection,
-    ) -> Result<Ready, String> {
-        let brief = self.brief(spec)?;
+        environment: Option<&Environment>,
+    ) -> Result<Started, String> {
+        let brief = self.brief(spec, environment)?;
         self.executed = true;
-        let holder = &self.house.holder;
-        let executed = local::execute(holder, theirs, image::environment(spec)).await;
+        let holder = &self.household.holder;
+        let own = image::environment(spec);
+        let executed = local::execute(holder, theirs, own, environment).await;
         let unexecuted = |e| format!("the holder {} cannot be executed: {e}", holder.display());
         self.holder = Some(executed.map_err(unexecuted)?);
         let unheard = |e| format!("the holder does not listen: {e}");
@@ -143,35 +239,14 @@ impl Talk {
             // Nothing is lost by waiting anew.
             Err(_) => self.started().await?,
         }
-        let greeted = async {
-            let hello = connection.greet().await?;
-            Ok((hello, connection.tools().await?))
-        };
-        let mut greeted = std::pin::pin!(greeted);
-        let greeting: Result<_, ConnectionError> = loop {
-            tokio::select! {
-                biased;
-                greeting = &mut greeted => break greeting,
-                heard = self.next() => if let Heard::Left(why) = heard {
-                    return Err(why);
-                },
-            }
-        };
-        match greeting {
-            Ok((hello, tools)) => {
-                let Some((pid, guardian, backend)) = self.started.clone() else {
-                    return Err("it was never started".into());
-                };
-                // A namespace has numbers of its own; here it is the guardian's first child.
-                let pid = match backend.as_str() {
-                    "pidns" => contain::process::below(guardian.pid).first().map_or(pid, |m| m.pid),
-                    _ => pid,
-                };
-                Ok(Ready { pid, backend, hello, tools })
-            }
-            Err(ConnectionError::Closed) => Err(self.why_left().await),
-            Err(e) => Err(e.to_string()),
+        let mut started = self.started.clone().ok_or("it was never started")?;
+        // A namespace has numbers of its own; here it is the guardian's first child.
+        if started.backend == "pidns"
+            && let Some(first) = contain::process::below(started.guardian.pid).first()
+        {
+            started.pid = first.pid;
         }
+        Ok(started)
     }
 
     /// Waits until its process runs.
@@ -185,18 +260,18 @@ impl Talk {
         }
     }
 
-    fn brief(&self, spec: &ServerSpec) -> Result<Brief, String> {
+    fn brief(&self, spec: &ServerSpec, around: Option<&Environment>) -> Result<Brief, String> {
         let (program, args) = image::command(spec);
         let mut words: Vec<OsString> = args.iter().map(Into::into).collect();
         let mut docker = None;
-        if let Some(around) = &self.house.docker {
-            let most = self.house.max_containers;
-            let around = told(around.clone(), spec);
-            let found = Containers::of(program.as_ref(), &mut words, around, most);
+        if let Some(engine) = &self.household.docker {
+            let most = self.household.max_containers;
+            let engine = told(engine.clone(), spec);
+            let found = Containers::of(program.as_ref(), &mut words, engine, most);
             docker = found.docker.map_err(|e| format!("its containers cannot be held: {e}"))?;
         }
         if spec.image.is_some() && docker.is_none() {
-            return Err(match &self.house.docker {
+            return Err(match &self.household.docker {
                 Some(_) => "there is no Docker engine to run its image".into(),
                 None => "containers are left alone in this session, so its image cannot run".into(),
             });
@@ -204,38 +279,39 @@ impl Talk {
         let args = words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
         Ok(Brief {
             owner: Member::current().map(|me| (me.pid, me.start)),
-            on_behalf: self.house.on_behalf.map(|one| (one.pid, one.start)),
-            within: self.house.id.clone(),
+            on_behalf: self.household.on_behalf.map(|one| (one.pid, one.start)),
+            within: self.household.id.clone(),
             server: self.server.clone(),
             program,
             args,
             // In an image it is a directory there.
             cwd: spec.cwd.clone().filter(|_| spec.image.is_none()),
-            backend: match self.house.backend {
+            backend: match self.household.backend {
                 Choice::Auto => None,
                 Choice::Named(backend) => Some(backend.name().into()),
             },
-            ladder: Brief::rungs(&self.house.ladder),
+            ladder: Brief::rungs(&self.household.ladder),
             docker,
-            state_dir: self.house.state_dir.clone(),
-            sweep: self.house.is_first(),
+            state_dir: self.household.state_dir.clone(),
+            sweep: self.household.is_first(),
+            umask: around.map(|around| around.umask),
         })
     }
 
     /// What the holder says next. Nothing is lost if this is dropped before it is done.
-    pub(super) async fn next(&mut self) -> Heard {
+    pub(crate) async fn next(&mut self) -> Heard {
         if self.over {
             return Heard::Left(self.explanation());
         }
         match self.line.word().await {
             Some(Word::Noted(session)) => {
-                self.view.noted(session.clone());
+                self.trace.inner().books = Some(session.clone());
                 self.noted = Some(session);
             }
             Some(Word::Started { pid, guardian: (guardian, start), backend }) => {
                 let guardian = Member { pid: guardian, start };
-                self.view.guarded(guardian);
-                self.started = Some((pid, guardian, backend));
+                self.trace.inner().guardian = Some(guardian);
+                self.started = Some(Started { pid, guardian, backend });
                 return Heard::Started;
             }
             Some(Word::Emptied) => self.emptied = true,
@@ -275,7 +351,7 @@ impl Talk {
     }
 
     /// The server has closed its output; most often it left, and we are about to be told.
-    pub(super) async fn why_left(&mut self) -> String {
+    pub(crate) async fn why_left(&mut self) -> String {
         let told = timeout(EXPLANATION, async {
             loop {
                 if let Heard::Left(why) = self.next().await {
@@ -287,8 +363,8 @@ impl Talk {
     }
 
     /// Ends it by the ladder, its stdin being closed, and waits until it is accounted for.
-    pub(super) async fn end(mut self) -> Gone {
-        let ladder = self.house.ladder;
+    pub(crate) async fn end(mut self) -> Gone {
+        let ladder = self.household.ladder;
         let longest = ladder.grace + ladder.linger + ladder.term_grace + ladder.look + OVERDUE;
         let asked = timeout(longest, async {
             if !self.over {
@@ -328,15 +404,15 @@ impl Talk {
         if let Some(holder) = &mut self.holder {
             holder.kill();
         }
-        if let Some((_, guardian, _)) = &self.started {
+        if let Some(started) = &self.started {
             // It is gone, or it is that very process.
-            let _gone = guardian.signal(Signal::KILL);
+            let _gone = started.guardian.signal(Signal::KILL);
         }
     }
 
     /// Neither holder nor guardian lives: does their work.
     async fn look(&self, session: SessionId) -> Option<Receipt> {
-        let dir = self.house.state_dir.clone();
+        let dir = self.household.state_dir.clone();
         let looked =
             tokio::task::spawn_blocking(move || Books::open(&dir).ok()?.finish(&session)).await;
         looked.ok().flatten()
