@@ -51,7 +51,7 @@ fn hold(mut control: Control, given: Given, brief: Brief) {
         && let Err(e) = std::env::set_current_dir(cwd)
     {
         let why = format!("its working directory {} cannot be entered: {e}", cwd.display());
-        return control.say(&Word::Failed { why });
+        return control.say(&Word::Failed { why, code: 125 });
     }
     let (ladder, backend) = (brief.ladder(), brief.choice());
     let on_behalf = brief.on_behalf.map(|(pid, start)| Member { pid, start });
@@ -80,6 +80,7 @@ fn hold(mut control: Control, given: Given, brief: Brief) {
         owner,
     };
     if let Err(failure) = relay::hold(held, &mut control) {
-        control.say(&Word::Failed { why: failure.in_words(&program) });
+        let (why, code) = (failure.in_words(&program), failure.exit_code());
+        control.say(&Word::Failed { why, code });
     }
 }

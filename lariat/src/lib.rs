@@ -8,11 +8,11 @@
 //!
 //! ```text
 //! serve   relay, probe < holder < daemon
-//! share   session
+//! share   pool < session
 //! speak   mcp
 //! start   start
 //! own     docker, journal < held < books
-//! words   id, moment, receipt, spec, snapshot
+//! words   duration, id, moment, receipt, spec, snapshot
 //! ```
 //!
 //! The library prints nothing and reads no environment variable; the binary does both.
@@ -25,12 +25,14 @@ pub mod daemon;
 #[cfg(test)]
 mod dice;
 pub mod docker;
+pub mod duration;
 pub mod held;
 mod holder;
 pub mod id;
 pub mod journal;
 pub mod mcp;
 pub mod moment;
+pub mod pool;
 pub mod probe;
 pub mod receipt;
 pub mod relay;

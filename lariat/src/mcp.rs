@@ -28,11 +28,12 @@ pub(crate) mod reply;
 
 pub use client::{Client, Error, Offer};
 pub use connection::{Connection, Hello, Rules};
+pub(crate) use mux::Company;
 pub(crate) use reply::refusal;
 
 /// The newest revision of each era that we speak.
-const LEGACY: &str = "2025-11-25";
-const MODERN: &str = "2026-07-28";
+pub(crate) const LEGACY: &str = "2025-11-25";
+pub(crate) const MODERN: &str = "2026-07-28";
 
 /// More pages than this is a server that never ends its list.
 const PAGES: usize = 1000;

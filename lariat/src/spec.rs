@@ -3,10 +3,15 @@
 //! The same words in a Rust host, in the daemon's API and in a file. A field that nobody knows is an
 //! error: a misspelt limit must not be a limit that is not there.
 
+mod sharing;
+
+pub use sharing::{Idle, Share};
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,6 +54,40 @@ pub struct ServerSpec {
     /// attaches to it can have no more than this.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub capabilities: Map<String, Value>,
+    /// Whether sessions may have one process together.
+    #[serde(default, skip_serializing_if = "Share::is_never")]
+    pub share: Share,
+    /// When its process is ended while nobody needs it.
+    #[serde(default, skip_serializing_if = "Idle::is_usual")]
+    pub idle: Idle,
+    /// How many sessions may have one process together; the next gets another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_sessions: Option<NonZero<usize>>,
+    /// True to have a process ready before it is needed, and while it is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warm: bool,
+    /// A process that is older than this, or has more memory, is not joined any more: the next
+    /// session gets a fresh one, and it ends with its last.
+    #[serde(default, skip_serializing_if = "Recycle::is_never")]
+    pub recycle: Recycle,
+}
+
+/// When a shared process is too old to be joined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recycle {
+    /// After so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_s: Option<u64>,
+    /// From so many bytes on, of all its processes together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above_bytes: Option<u64>,
+}
+
+impl Recycle {
+    fn is_never(&self) -> bool {
+        *self == Recycle::default()
+    }
 }
 
 /// What to do when a server leaves by itself.
@@ -76,6 +115,11 @@ impl ServerSpec {
             tool_timeout: tool_timeout(),
             restart: Restart::default(),
             capabilities: Map::new(),
+            share: Share::default(),
+            idle: Idle::default(),
+            max_sessions: None,
+            warm: false,
+            recycle: Recycle::default(),
         }
     }
 
@@ -147,6 +191,7 @@ impl fmt::Debug for ServerSpec {
             .field("startup_timeout", &self.startup_timeout)
             .field("tool_timeout", &self.tool_timeout)
             .field("restart", &self.restart)
+            .field("share", &self.share)
             .finish_non_exhaustive()
     }
 }

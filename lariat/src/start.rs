@@ -114,6 +114,14 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// With what `lariat run` ends.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Start(e) => e.exit_code(),
+            _ => 125,
+        }
+    }
+
     /// What failed, on what, and why, for whoever asked for this program.
     pub(crate) fn in_words(&self, program: &str) -> String {
         match self {

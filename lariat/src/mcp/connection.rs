@@ -7,29 +7,27 @@
 //! timeouts in here: a caller that has waited long enough drops what it waits for, which cancels it.
 
 use super::envelope::{self, Items, Line};
-use super::frame::Frames;
-use super::mux::{Mux, Port, Routed};
-use super::queue::{self, Parcels, Queue, Room};
-use super::reply::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Unsent, error};
+use super::mux::{Company, Mux, Port};
+use super::queue::{Parcels, Queue, Room};
+use super::reply::{INVALID_PARAMS, METHOD_NOT_FOUND, Unsent};
 use super::{LEGACY, MODERN, PAGES};
 use crate::books::Pulse;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::timeout;
 
 mod error;
+mod run;
+mod seat;
 
 pub use error::{Ended, Error};
-
-/// How long a client that says nothing more is kept for what it has asked.
-const LAST_ANSWERS: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 30_000 });
+pub(crate) use run::Opening;
+pub(crate) use seat::{Ear, Mouth};
 
 /// What holds for everybody who speaks with a server.
 #[derive(Debug, Clone)]
@@ -60,8 +58,15 @@ pub struct Connection(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     capabilities: Map<String, Value>,
+    company: Company,
     state: Mutex<State>,
     queue: Queue,
+    /// The queue's far end, which is a run's as long as there is one.
+    parcels: tokio::sync::Mutex<Parcels>,
+    /// Something waits for a server that is not there.
+    wanted: Notify,
+    /// A client has come or gone.
+    company_changed: Notify,
     tools_changed: watch::Sender<u64>,
     /// The server has said something.
     heard: Notify,
@@ -71,6 +76,10 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     open: bool,
+    /// There is no server now; what is said waits for the next.
+    asleep: bool,
+    /// Something waits for it.
+    wanted: bool,
     mux: Mux,
     /// Our own requests.
     waiting: BTreeMap<u64, oneshot::Sender<Vec<u8>>>,
@@ -107,26 +116,38 @@ impl Connection {
         output: impl AsyncRead + Send + Unpin + 'static,
         rules: Rules,
     ) -> (Connection, impl Future<Output = Ended> + Send + 'static) {
+        let connection = Connection::new(rules, Company::Kin);
+        // Made here and not in the future, so that it also counts if that is never polled.
+        let run = connection.only_run();
+        (connection, async move { run.run(input, output).await })
+    }
+
+    /// A conversation with a server that comes and goes: see [`Connection::run`]. It is not there
+    /// yet.
+    pub(crate) fn new(rules: Rules, company: Company) -> Connection {
         let (queue, parcels) = Queue::new();
         let state = State {
             open: true,
-            mux: Mux::new(rules.tools),
+            asleep: true,
+            wanted: false,
+            mux: Mux::new(rules.tools, company),
             waiting: BTreeMap::new(),
             ports: BTreeMap::new(),
             last: Instant::now(),
             pulse: None,
         };
-        let shared = Arc::new(Shared {
+        Connection(Arc::new(Shared {
             capabilities: rules.capabilities,
+            company,
             state: Mutex::new(state),
             queue,
+            parcels: tokio::sync::Mutex::new(parcels),
+            wanted: Notify::new(),
+            company_changed: Notify::new(),
             tools_changed: watch::Sender::new(0),
             heard: Notify::new(),
             life: watch::Sender::new(Life::Open),
-        });
-        // Made here and not in the future, so that it also counts if that is never polled.
-        let driver = Driver(Arc::clone(&shared));
-        (Connection(shared), async move { driver.run(input, output, parcels).await })
+        }))
     }
 
     /// Shakes hands. `initialize` first: every legacy server knows it, and a modern one refuses it
@@ -207,37 +228,6 @@ impl Connection {
         self.ask(method, params).await
     }
 
-    /// Speaks with one more client, a message a line, until it closes or the connection ends. Its
-    /// side is then shut down. What it still waited for is cancelled. An error if it was not the
-    /// client that ended it, or if that said a line that is too long.
-    pub async fn attach(
-        &self,
-        reader: impl AsyncRead + Send + Unpin,
-        mut writer: impl AsyncWrite + Send + Unpin,
-    ) -> Result<(), Error> {
-        let mut life = self.0.life.subscribe();
-        let (seat, parcels) = Seat::take(&self.0)?;
-        let outcome = {
-            let mut writing = pin!(queue::write(&mut writer, parcels));
-            let (outcome, listens) = tokio::select! {
-                outcome = seat.serve(reader) => (outcome, true),
-                _ = &mut writing => (Ok(()), false),
-                _ = life.wait_for(|life| *life != Life::Open) => (Err(Error::Closed), true),
-            };
-            drop(seat);
-            if listens {
-                // What was said to it is still its own.
-                tokio::select! {
-                    _ = writing => {}
-                    _ = life.wait_for(|life| *life == Life::Cut) => {}
-                }
-            }
-            outcome
-        };
-        let _gone_already = writer.shutdown().await;
-        outcome
-    }
-
     /// Shows from here on, while the conversation lasts, whether anybody waits.
     pub(crate) fn show(&self, pulse: Option<Pulse>) {
         let mut state = self.0.lock();
@@ -315,105 +305,6 @@ impl Shared {
         }
         state.beat();
     }
-
-    async fn read(&self, mut output: impl AsyncRead + Unpin) -> Ended {
-        let mut frames = Frames::default();
-        loop {
-            while let Some(line) = frames.next() {
-                self.server_says(line).await;
-            }
-            let Ok(room) = frames.room() else { return Ended::TooLong };
-            // A stream that cannot be read has ended too.
-            if output.read_buf(room).await.unwrap_or(0) == 0 {
-                break;
-            }
-        }
-        if let Some(line) = frames.rest() {
-            self.server_says(line).await;
-        }
-        Ended::Output
-    }
-
-    async fn server_says(&self, line: Vec<u8>) {
-        if line.is_empty() {
-            return;
-        }
-        let (tools_changed, deliveries) = {
-            let mut state = self.lock();
-            state.last = Instant::now();
-            let Routed { to_server, to_ports, to_us, tools_changed } = state.mux.server_says(line);
-            for (id, line) in to_us {
-                let waiting = state.waiting.remove(&id);
-                // Somebody who has just stopped waiting does not want it.
-                let _unwanted = waiting.map(|waiting| waiting.send(line));
-            }
-            self.squeeze(&mut state, to_server);
-            let way = |(port, line)| Some((state.ports.get(&port)?.clone(), line));
-            (tools_changed, to_ports.into_iter().filter_map(way).collect::<Vec<_>>())
-        };
-        if tools_changed {
-            self.tools_changed.send_modify(|count| *count += 1);
-        }
-        for (queue, line) in deliveries {
-            deliver(&queue, line).await;
-        }
-        self.heard.notify_waiters();
-    }
-
-    fn close(&self, life: Life) {
-        let (waiting, ports) = {
-            let mut state = self.lock();
-            if !state.open {
-                return;
-            }
-            state.open = false;
-            state.mux.end();
-            state.pulse = None;
-            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.ports))
-        };
-        self.life.send_replace(life);
-        self.queue.close();
-        ports.values().for_each(Queue::close);
-        drop(waiting);
-    }
-}
-
-/// Waits for room and queues a line for a client; one that has left does not need it.
-async fn deliver(queue: &Queue, line: Vec<u8>) {
-    if let Ok(room) = queue.room(line.len()).await {
-        let _left = queue.push(room, line);
-    }
-}
-
-/// The life of a connection.
-struct Driver(Arc<Shared>);
-
-impl Driver {
-    async fn run(
-        self,
-        mut input: impl AsyncWrite + Unpin,
-        output: impl AsyncRead + Unpin,
-        parcels: Parcels,
-    ) -> Ended {
-        let mut reading = pin!(self.0.read(output));
-        let ended = tokio::select! {
-            ended = &mut reading => ended,
-            // It does not listen any more, but may have said something before.
-            _ = queue::write(&mut input, parcels) => tokio::select! {
-                biased;
-                ended = &mut reading => ended,
-                () = tokio::task::yield_now() => Ended::Input,
-            },
-        };
-        self.0.close(Life::Over);
-        ended
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.close(Life::Cut);
-    }
 }
 
 /// A request of ours whose answer is awaited. Dropped early, it cancels.
@@ -430,22 +321,51 @@ impl<'a> Waiting<'a> {
         params: Option<&RawValue>,
     ) -> Result<(Waiting<'a>, oneshot::Receiver<Vec<u8>>), Error> {
         let mut state = shared.lock();
-        if !state.open {
-            return Err(Error::Closed);
-        }
-        let (id, line) = state.mux.ask(method, params).map_err(|unsent| match unsent {
-            Unsent::TooBusy => Error::TooBusy,
-            Unsent::NotAllowed(tool) => Error::NotAllowed(tool),
-            Unsent::Unreadable => unreadable(),
-        })?;
-        let (sender, answer) = oneshot::channel();
-        state.waiting.insert(id, sender);
-        state.last = Instant::now();
-        state.beat();
+        let (id, line) = state.ask(method, params)?;
+        let answer = state.wait(id);
         // Under the lock, so that no cancellation can overtake it. One that could not be queued is
         // forgotten when the connection closes, which is what is happening.
         let _closing = shared.queue.push(room, line);
         Ok((Waiting { shared, id }, answer))
+    }
+
+    /// The same for a line that does not go by the queue.
+    fn ask(
+        shared: &'a Shared,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<(Waiting<'a>, Vec<u8>, oneshot::Receiver<Vec<u8>>), Error> {
+        let mut state = shared.lock();
+        let (id, line) = state.ask(method, params)?;
+        let answer = state.wait(id);
+        Ok((Waiting { shared, id }, line, answer))
+    }
+
+    /// The same for a request that is made already.
+    fn of(shared: &'a Shared, id: u64) -> (Waiting<'a>, oneshot::Receiver<Vec<u8>>) {
+        let answer = shared.lock().wait(id);
+        (Waiting { shared, id }, answer)
+    }
+}
+
+impl State {
+    fn ask(&mut self, method: &str, params: Option<&RawValue>) -> Result<(u64, Vec<u8>), Error> {
+        if !self.open {
+            return Err(Error::Closed);
+        }
+        self.mux.ask(method, params).map_err(|unsent| match unsent {
+            Unsent::TooBusy => Error::TooBusy,
+            Unsent::NotAllowed(tool) => Error::NotAllowed(tool),
+            Unsent::Unreadable => unreadable(),
+        })
+    }
+
+    fn wait(&mut self, id: u64) -> oneshot::Receiver<Vec<u8>> {
+        let (sender, answer) = oneshot::channel();
+        self.waiting.insert(id, sender);
+        self.last = Instant::now();
+        self.beat();
+        answer
     }
 }
 
@@ -456,104 +376,6 @@ impl Drop for Waiting<'_> {
             let line = state.mux.cancel(self.id);
             self.shared.squeeze(&mut state, line);
         }
-    }
-}
-
-/// The place of an attached client.
-struct Seat<'a> {
-    shared: &'a Shared,
-    port: Port,
-    queue: Queue,
-}
-
-impl<'a> Seat<'a> {
-    fn take(shared: &'a Shared) -> Result<(Seat<'a>, Parcels), Error> {
-        let (queue, parcels) = Queue::new();
-        let mut state = shared.lock();
-        if !state.open {
-            return Err(Error::Closed);
-        }
-        let port = state.mux.arrive();
-        state.ports.insert(port, queue.clone());
-        drop(state);
-        Ok((Seat { shared, port, queue }, parcels))
-    }
-
-    /// Listens, and then waits for what the client has asked: one that has said all it will (a script
-    /// at the end of a pipe) is not one that has left. It may be, so patience has an end.
-    async fn serve(&self, reader: impl AsyncRead + Unpin) -> Result<(), Error> {
-        self.listen(reader).await?;
-        let answered = timeout(LAST_ANSWERS, async {
-            loop {
-                let heard = self.shared.heard.notified();
-                if !self.shared.lock().mux.waits(self.port) {
-                    return;
-                }
-                heard.await;
-            }
-        });
-        // What is not answered by now is cancelled when the seat is left.
-        let _cancelled = answered.await;
-        Ok(())
-    }
-
-    async fn listen(&self, mut reader: impl AsyncRead + Unpin) -> Result<(), Error> {
-        let mut frames = Frames::default();
-        loop {
-            while let Some(line) = frames.next() {
-                self.say(line).await?;
-            }
-            let Ok(room) = frames.room() else {
-                let message = "this line is too long";
-                deliver(&self.queue, error("null", INVALID_REQUEST, message)).await;
-                return Err(Error::Refused {
-                    code: INVALID_REQUEST,
-                    message: message.into(),
-                    data: None,
-                });
-            };
-            if reader.read_buf(room).await.unwrap_or(0) == 0 {
-                break;
-            }
-        }
-        match frames.rest() {
-            Some(line) => self.say(line).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn say(&self, line: Vec<u8>) -> Result<(), Error> {
-        if line.is_empty() {
-            return Ok(());
-        }
-        let room = self.shared.queue.room(line.len()).await.map_err(|_| Error::Closed)?;
-        let to_port = {
-            let mut state = self.shared.lock();
-            state.last = Instant::now();
-            let Routed { to_server, to_ports, .. } = state.mux.port_says(self.port, line);
-            state.beat();
-            // A line becomes one line at most.
-            if let Some(line) = to_server.into_iter().next() {
-                let _closing = self.shared.queue.push(room, line);
-            }
-            to_ports
-        };
-        for (_, line) in to_port {
-            deliver(&self.queue, line).await;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.ports.remove(&self.port);
-        let routed = state.mux.depart(self.port);
-        self.shared.squeeze(&mut state, routed.to_server);
-        drop(state);
-        // Wakes whoever waits to tell it something.
-        self.queue.close();
     }
 }
 

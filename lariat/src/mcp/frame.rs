@@ -6,6 +6,9 @@ const LONGEST: usize = 64 << 20;
 /// What is read at once, at least. An idle connection holds no more than this.
 const PIECE: usize = 2 << 10;
 
+/// What is read at once where there is much to read.
+const MUCH: usize = 32 << 10;
+
 /// A buffer that has grown beyond this is given back when it is empty.
 const KEPT: usize = 16 << 10;
 
@@ -33,14 +36,16 @@ impl Frames {
 
     /// Where to read the next bytes to, behind what is there. It grows with the line.
     pub(crate) fn room(&mut self) -> Result<&mut Vec<u8>, TooLong> {
+        // What was read last filled all there was to fill, so there is probably more.
+        let much = self.given > 0 && self.buffer.len() == self.buffer.capacity();
         self.compact();
         if self.buffer.len() > LONGEST {
             return Err(TooLong);
         }
-        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT && !much {
             self.buffer = Vec::new();
         }
-        self.buffer.reserve(PIECE);
+        self.buffer.reserve(if much { MUCH } else { PIECE });
         Ok(&mut self.buffer)
     }
 

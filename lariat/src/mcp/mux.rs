@@ -22,6 +22,15 @@ const MOST: usize = 10_000;
 /// Ids whose answer may come late, and progress tokens that outlive their answer.
 const REMEMBERED: usize = 1_000;
 
+/// How the clients of one server stand to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// They are of one session.
+    Kin,
+    /// They must not know of each other.
+    Strangers,
+}
+
 /// A client of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Port(u32);
@@ -101,7 +110,7 @@ pub(super) struct Mux {
 
 impl Mux {
     /// `tools` are patterns, as in [`spec::ServerSpec::tools`].
-    pub(super) fn new(tools: Vec<String>) -> Mux {
+    pub(super) fn new(tools: Vec<String>, _company: Company) -> Mux {
         Mux {
             tools,
             greeting: Greeting::NotYet,
@@ -143,6 +152,32 @@ impl Mux {
     /// True if nobody waits for anybody.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight() == 0
+    }
+
+    pub(super) fn may_sleep(&self) -> bool {
+        self.is_quiet() && self.tasks.is_empty()
+    }
+
+    pub(super) fn in_flight_of(&self, port: Port) -> usize {
+        self.pending.values().filter(|pending| pending.port == port).count()
+    }
+
+    pub(super) fn greeted_by_client(&mut self) {}
+
+    pub(super) fn hazard(&self) -> Option<&'static str> {
+        None
+    }
+
+    pub(super) fn greeting_again(&mut self) -> Option<(u64, Vec<u8>, Option<Vec<u8>>)> {
+        None
+    }
+
+    pub(super) fn replay(&mut self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
+    pub(super) fn server_left(&mut self, _why: &str) -> Routed {
+        Routed::default()
     }
 
     /// Lines that made no sense to anybody.

@@ -3,12 +3,14 @@
 //! The queue itself has no end; what ends is the room. Who can wait, waits for room before the line
 //! is queued, first come first served. Who cannot (an answer that is made while reading, a
 //! cancellation that is made while dropping) has a little room apart, and when that is used up the
-//! line is lost: its receiver has not read for a very long time.
+//! line is lost: its receiver has not read for a very long time. Who must not wait, because others
+//! would wait with it, lends: see [`Queue::lend`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that wait at most, and a longer line is alone.
 const ROOM: usize = 256 << 10;
@@ -16,22 +18,65 @@ const ROOM: usize = 256 << 10;
 /// Bytes that could not wait. Enough to cancel everything that can be in flight.
 const SPARE: usize = 1 << 20;
 
+/// Bytes that were lent. Enough for the longest line and what comes beside it.
+const LOAN: usize = 96 << 20;
+
+/// Lines that are ready together are written together, up to this many bytes.
+const BATCH: usize = 64 << 10;
+
 /// The near end of a queue.
 #[derive(Debug, Clone)]
 pub(super) struct Queue {
     lines: UnboundedSender<Parcel>,
     room: Arc<Semaphore>,
     spare: Arc<Semaphore>,
+    lent: Arc<Lent>,
 }
 
 /// Room for one line.
 pub(super) type Room = OwnedSemaphorePermit;
 
+/// What waits although there was no room for it, and what else its receiver may want to know.
+#[derive(Debug, Default)]
+struct Lent {
+    bytes: AtomicUsize,
+    closed: AtomicBool,
+    /// Something of this has changed.
+    changed: Notify,
+}
+
 /// A line, and the room that it takes.
 #[derive(Debug)]
 pub(super) struct Parcel {
     line: Vec<u8>,
-    _room: Room,
+    _room: Option<Room>,
+    lent: Option<Arc<Lent>>,
+}
+
+impl Parcel {
+    /// The line, with its end.
+    pub(super) fn line(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// The same, to keep.
+    pub(super) fn into_line(mut self) -> Vec<u8> {
+        self.settle();
+        std::mem::take(&mut self.line)
+    }
+
+    fn settle(&mut self) {
+        if let Some(lent) = self.lent.take() {
+            lent.bytes.fetch_sub(self.line.len(), Ordering::Relaxed);
+            lent.changed.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        self.settle();
+    }
 }
 
 /// The far end.
@@ -46,7 +91,13 @@ impl Queue {
     pub(super) fn new() -> (Queue, Parcels) {
         let (lines, parcels) = unbounded_channel();
         let [room, spare] = [ROOM, SPARE].map(|bytes| Arc::new(Semaphore::new(bytes)));
-        (Queue { lines, room, spare }, parcels)
+        (Queue { lines, room, spare, lent: Arc::default() }, parcels)
+    }
+
+    /// True if nothing waits, and nobody is about to queue something.
+    pub(super) fn is_empty(&self) -> bool {
+        let is_full = |room: &Semaphore, most| room.available_permits() == most;
+        is_full(&self.room, ROOM) && is_full(&self.spare, SPARE) && !self.owes()
     }
 
     /// Waits until there is room for a line of this length.
@@ -56,9 +107,8 @@ impl Queue {
     }
 
     /// Queues a line for which there is room.
-    pub(super) fn push(&self, room: Room, mut line: Vec<u8>) -> Result<(), Over> {
-        line.push(b'\n');
-        self.lines.send(Parcel { line, _room: room }).map_err(|_| Over)
+    pub(super) fn push(&self, room: Room, line: Vec<u8>) -> Result<(), Over> {
+        self.send(line, Some(room), None)
     }
 
     /// Queues a line that cannot wait. False if it is lost.
@@ -68,22 +118,100 @@ impl Queue {
         room.is_ok_and(|room| self.push(room, line).is_ok())
     }
 
+    /// Queues a line also where there is no room, up to a limit: whoever asked for so much and does
+    /// not read it is to be parted with. What keeps this small is that its owner asks for nothing
+    /// more while it is in debt.
+    pub(super) fn lend(&self, line: Vec<u8>) -> Result<(), Over> {
+        let bytes = line.len().clamp(1, ROOM) as u32;
+        if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(bytes) {
+            return self.push(room, line);
+        }
+        if self.room.is_closed() || self.debt() + line.len() > LOAN {
+            return Err(Over);
+        }
+        let length = line.len() + 1;
+        self.lent.bytes.fetch_add(length, Ordering::Relaxed);
+        self.send(line, None, Some(self.lent.clone()))
+    }
+
+    fn debt(&self) -> usize {
+        self.lent.bytes.load(Ordering::Relaxed)
+    }
+
+    /// True while something is lent.
+    pub(super) fn owes(&self) -> bool {
+        self.debt() > 0
+    }
+
+    /// Wakes who waits for [`Queue::stirred`].
+    pub(super) fn stir(&self) {
+        self.lent.changed.notify_waiters();
+    }
+
+    /// Done when something has changed since this was called.
+    pub(super) fn stirred(&self) -> impl Future<Output = ()> + '_ {
+        self.lent.changed.notified()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lent.closed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it is closed.
+    pub(super) async fn closed(&self) {
+        loop {
+            let stirred = self.stirred();
+            if self.is_closed() {
+                return;
+            }
+            stirred.await;
+        }
+    }
+
+    fn send(
+        &self,
+        mut line: Vec<u8>,
+        room: Option<Room>,
+        lent: Option<Arc<Lent>>,
+    ) -> Result<(), Over> {
+        line.push(b'\n');
+        self.lines.send(Parcel { line, _room: room, lent }).map_err(|_| Over)
+    }
+
     /// Whoever waits for room, waits in vain. What is queued stays queued.
     pub(super) fn close(&self) {
         self.room.close();
         self.spare.close();
+        self.lent.closed.store(true, Ordering::Relaxed);
+        self.stir();
     }
 }
 
 /// Writes lines until there are no more.
 pub(super) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
-    mut parcels: Parcels,
+    parcels: &mut Parcels,
 ) -> std::io::Result<()> {
+    let mut batch = Vec::new();
     while let Some(parcel) = parcels.recv().await {
-        to.write_all(&parcel.line).await?;
+        if parcels.is_empty() || parcel.line.len() > BATCH {
+            to.write_all(&parcel.line).await?;
+        } else {
+            // Their room is given back when they are written, and not when they are copied.
+            let mut taken = vec![parcel];
+            batch.clear();
+            batch.extend_from_slice(taken[0].line());
+            while batch.len() < BATCH
+                && let Ok(parcel) = parcels.try_recv()
+            {
+                batch.extend_from_slice(parcel.line());
+                taken.push(parcel);
+            }
+            to.write_all(&batch).await?;
+        }
         if parcels.is_empty() {
             to.flush().await?;
+            batch = Vec::new();
         }
     }
     Ok(())

@@ -208,7 +208,7 @@ fn has_left(child: &mut Child) -> bool {
 
 /// What a server finds around it, where that is not what its owner finds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Environment {
+pub struct Environment {
     /// All variables.
     pub variables: Vec<(OsString, OsString)>,
     /// Which permissions its files do not get.

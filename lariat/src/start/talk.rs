@@ -165,6 +165,8 @@ pub(crate) struct Talk {
     emptied: bool,
     /// How the command left, if it did.
     exited: Option<String>,
+    /// With what `lariat run` would end, once that is known.
+    code: Option<u8>,
     receipt: Option<Receipt>,
     /// Nothing more will be said.
     over: bool,
@@ -190,6 +192,7 @@ impl Talk {
             started: None,
             emptied: false,
             exited: None,
+            code: None,
             receipt: None,
             over: false,
             executed: false,
@@ -200,6 +203,11 @@ impl Talk {
 
     pub(crate) fn leash(&self) -> Leash {
         self.line.leash()
+    }
+
+    /// With what a wrapper around it would end.
+    pub(crate) fn code(&self) -> Option<u8> {
+        self.code
     }
 
     pub(crate) fn trace(&self) -> Arc<Trace> {
@@ -315,7 +323,8 @@ impl Talk {
                 return Heard::Started;
             }
             Some(Word::Emptied) => self.emptied = true,
-            Some(Word::Exited { how, last_words }) => {
+            Some(Word::Exited { how, code, last_words }) => {
+                self.code = Some(code);
                 let why = match last_words.as_str() {
                     "" => format!("it left with {how}"),
                     words => format!("it left with {how}: {words}"),
@@ -323,7 +332,8 @@ impl Talk {
                 self.exited = Some(why.clone());
                 return Heard::Left(why);
             }
-            Some(Word::Failed { why }) => {
+            Some(Word::Failed { why, code }) => {
+                self.code = Some(code);
                 // It never came to be, so there is nothing to account for.
                 (self.over, self.executed) = (true, false);
                 self.exited = Some(why.clone());

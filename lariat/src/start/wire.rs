@@ -108,11 +108,17 @@ pub(crate) enum Word {
     Failed {
         /// A sentence.
         why: String,
+        /// With what `lariat run` would end.
+        #[serde(default = "no_code")]
+        code: u8,
     },
     /// The command itself ended; others may still be there.
     Exited {
         /// In words.
         how: String,
+        /// With what `lariat run` would end.
+        #[serde(default = "no_code")]
+        code: u8,
         /// The end of what it wrote to stderr.
         last_words: String,
     },
@@ -120,6 +126,11 @@ pub(crate) enum Word {
     Emptied,
     /// It is over.
     Ended(Box<Receipt>),
+}
+
+/// What `lariat run` ends with where it cannot do its own work.
+fn no_code() -> u8 {
+    125
 }
 
 /// What comes with the first byte.
@@ -288,6 +299,7 @@ mod tests {
             docker: None,
             state_dir: "/".into(),
             sweep: false,
+            umask: None,
         };
         let brief = serde_json::to_string(&brief).unwrap() + "\n";
         for (said, wanted) in [("", true), ("\"close\"\n", false), ("\"clo", false)] {
@@ -318,7 +330,7 @@ mod tests {
         let (control, _owner) = control();
         let why = "x".repeat(1 << 20);
         let began = Instant::now();
-        control.say(&Word::Failed { why });
+        control.say(&Word::Failed { why, code: 125 });
         assert!(began.elapsed() < PATIENCE * 3);
     }
 }

@@ -3,7 +3,6 @@
 #[cfg(target_os = "linux")]
 mod cmd;
 #[cfg(target_os = "linux")]
-mod duration;
 #[cfg(target_os = "linux")]
 mod env;
 #[cfg(target_os = "linux")]

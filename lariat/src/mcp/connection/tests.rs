@@ -1,5 +1,8 @@
 use super::*;
+use std::pin::pin;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, DuplexStream, duplex, split};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 

@@ -4,7 +4,7 @@ use crate::dice::Dice;
 const CANCEL: &str = "notifications/cancelled";
 
 fn mux() -> Mux {
-    Mux::new(vec!["*".into()])
+    Mux::new(vec!["*".into()], Company::Kin)
 }
 
 /// With two clients.
@@ -308,7 +308,7 @@ fn batches_are_split_or_refused() {
 
 #[test]
 fn tools_that_are_not_allowed_are_neither_called_nor_seen() {
-    let mut mux = Mux::new(vec!["read".into(), "list_*".into()]);
+    let mut mux = Mux::new(vec!["read".into(), "list_*".into()], Company::Kin);
     let a = mux.arrive();
     let call = |name: &str| {
         format!(r#"{{"id":5,"method":"tools/call","params":{{"name":{name},"arguments":{{}}}}}}"#)
@@ -432,7 +432,7 @@ fn no_line_breaks_the_mux_and_nothing_is_left_behind() {
     let (mut delivered, mut forwarded) = (0, 0);
     for round in 0..300 {
         let patterns: &[&str] = if round % 2 == 0 { &["*"] } else { &["read"] };
-        let mut mux = Mux::new(patterns.iter().map(|p| p.to_string()).collect());
+        let mut mux = Mux::new(patterns.iter().map(|p| p.to_string()).collect(), Company::Kin);
         let mut ports = vec![mux.arrive()];
         for _ in 0..200 {
             let mut line = corpus[dice.next(corpus.len())].to_vec();

@@ -37,11 +37,12 @@ impl Wrapper<'_> {
     pub(super) fn tell_exited(&mut self, exit: Exit) {
         if let Ends::Held(control) = &self.ends {
             self.drain.take();
-            let how = match exit {
-                Exit::Code(code) => format!("exit code {code}"),
-                Exit::Signal(signal) => contain::signal_name(signal),
+            let (how, code) = match exit {
+                Exit::Code(code) => (format!("exit code {code}"), code),
+                Exit::Signal(signal) => (contain::signal_name(signal), 128 + signal),
             };
-            control.say(&Word::Exited { how, last_words: self.drain.last_words() });
+            let code = u8::try_from(code).unwrap_or(u8::MAX);
+            control.say(&Word::Exited { how, code, last_words: self.drain.last_words() });
         }
     }
 }

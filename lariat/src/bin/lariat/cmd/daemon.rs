@@ -2,8 +2,9 @@
 
 use super::run::{Containers, Holding};
 use crate::summon::{self, Whereabouts};
-use crate::{duration, env, shelf, show};
+use crate::{env, shelf, show};
 use lariat::daemon::{self, Access, Defaults, Door, Farewell, Limits};
+use lariat::duration;
 use lariat::journal::make_private_dir;
 use lariat::session::Config;
 use lariat::spec::Servers;

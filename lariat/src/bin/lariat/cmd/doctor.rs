@@ -3,8 +3,9 @@
 mod machine;
 pub(super) mod servers;
 
-use crate::{duration, shelf, show};
+use crate::{shelf, show};
 use lariat::books::Health;
+use lariat::duration;
 use machine::{Machine, Tools};
 use serde::Serialize;
 use servers::{Hosts, Servers};

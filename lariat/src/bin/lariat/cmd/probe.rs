@@ -1,9 +1,10 @@
 //! `lariat probe`: what a server offers and what it costs, without leaving anything behind.
 
 use super::run::{Holding, explain};
-use crate::{duration, shelf, show};
+use crate::{shelf, show};
 use lariat::books::Rate;
 use lariat::contain::Limits;
+use lariat::duration;
 use lariat::id::ServerName;
 use lariat::probe::{Found, Process};
 use lariat::start::Plan;

@@ -2,9 +2,10 @@
 
 mod table;
 
-use crate::{duration, env, shelf, show};
+use crate::{env, shelf, show};
 use lariat::books::{Books, Onlooker};
 use lariat::contain;
+use lariat::duration;
 use lariat::snapshot::Living;
 use std::io::IsTerminal;
 use std::path::PathBuf;

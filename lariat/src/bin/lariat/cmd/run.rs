@@ -1,9 +1,10 @@
 //! `lariat run`: what hosts start in place of a server.
 
-use crate::{duration, env, shelf, show, size};
+use crate::{env, shelf, show, size};
 use lariat::books::Rate;
 use lariat::contain::{self, Backend, Choice, Ladder, Limits, SpawnStage};
 use lariat::docker::podman::PodmanRun;
+use lariat::duration;
 use lariat::id::ServerName;
 use lariat::relay::{Idle, Key, Mode, Policy, Run};
 use lariat::start::{self, Docker, Failure, Plan};

@@ -8,10 +8,11 @@ mod view;
 
 use super::tree::since_boot;
 use crate::summon::{place, speak};
-use crate::{duration, env, shelf, show};
+use crate::{env, shelf, show};
 use canvas::{Canvas, Tone};
 use lariat::books::{Books, Onlooker};
 use lariat::daemon::client::Client;
+use lariat::duration;
 use lariat::id::SessionId;
 use lariat::receipt::Receipt;
 use lariat::snapshot::{Living, State};

@@ -1,6 +1,7 @@
 //! `lariat trial`: the kit against any wrapper, so that peers can be measured with it too.
 
-use crate::{duration, show};
+use crate::show;
+use lariat::duration;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -6,7 +6,7 @@ use std::time::Duration;
 const LONGEST: f64 = 24.0 * 3600.0;
 
 /// Parses a duration.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let digits =
         text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
     let (number, unit) = text.split_at(digits);
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 }
 
 /// The same, if it is any time at all.
-pub(crate) fn some(text: &str) -> Result<Duration, String> {
+pub fn some(text: &str) -> Result<Duration, String> {
     parse(text).and_then(|time| if time.is_zero() { Err("more than 0".into()) } else { Ok(time) })
 }
 

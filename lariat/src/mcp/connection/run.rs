@@ -1,0 +1,295 @@
+//! A server's time in a conversation: its handshake, reading and writing.
+//!
+//! A conversation of a session has one run and is over with it. One of the pool may have several: a
+//! server that nobody needs is ended, and the next is greeted as the first was before it hears what
+//! has been said meanwhile.
+
+use super::{Connection, Ended, Error, Life, Shared, Waiting, raw, result, us};
+use crate::mcp::frame::Frames;
+use crate::mcp::mux::{Company, Port, Routed};
+use crate::mcp::queue::{self, Queue};
+use serde_json::{Map, Value, json};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::oneshot;
+
+/// How a server is greeted before it hears what its clients say.
+#[derive(Debug, Clone)]
+pub(crate) enum Opening {
+    /// Not at all: the first word is a client's.
+    Straight,
+    /// By us, for all clients.
+    Ours {
+        /// The protocol revision that we ask for.
+        version: String,
+        /// What we say that our clients can do.
+        capabilities: Map<String, Value>,
+    },
+    /// As its one client greeted the one before.
+    Again,
+}
+
+impl Connection {
+    /// The only run of a conversation, which ends with it. Made before the future is, so that it also
+    /// counts if that is never polled.
+    pub(super) fn only_run(&self) -> OnlyRun {
+        self.0.lock().asleep = false;
+        OnlyRun(Arc::clone(&self.0))
+    }
+
+    /// Speaks with a server until it ends; the conversation goes on. `opened` is told how the
+    /// handshake went. If this is dropped, what is in flight waits for ever, until
+    /// [`Connection::fail`] is called or there is another run.
+    pub(crate) async fn run(
+        &self,
+        mut input: impl AsyncWrite + Unpin,
+        output: impl AsyncRead + Unpin,
+        opening: Opening,
+        opened: oneshot::Sender<Result<(), Error>>,
+    ) -> Ended {
+        let shared = &*self.0;
+        shared.lock().asleep = false;
+        let mut parcels = shared.parcels.lock().await;
+        let mut reading = pin!(shared.read(output));
+        let writing = async {
+            let greeted = self.open_with(&mut input, opening).await;
+            let failed = greeted.is_err();
+            // Whoever started it may not want to know.
+            let _unheard = opened.send(greeted);
+            if failed {
+                return std::future::pending().await;
+            }
+            queue::write(&mut input, &mut parcels).await
+        };
+        tokio::select! {
+            ended = &mut reading => ended,
+            // It does not listen any more, but may have said something before.
+            _ = writing => tokio::select! {
+                biased;
+                ended = &mut reading => ended,
+                () = tokio::task::yield_now() => Ended::Input,
+            },
+        }
+    }
+
+    async fn open_with(
+        &self,
+        input: &mut (impl AsyncWrite + Unpin),
+        opening: Opening,
+    ) -> Result<(), Error> {
+        match opening {
+            Opening::Straight => return Ok(()),
+            Opening::Ours { version, capabilities } => {
+                let hello = json!({
+                    "protocolVersion": version, "capabilities": capabilities, "clientInfo": us(),
+                });
+                let hello = raw(&hello)?;
+                let (waiting, line, answer) = Waiting::ask(&self.0, "initialize", Some(&hello))?;
+                say(input, line).await?;
+                let line = answer.await.map_err(|_| Error::Closed)?;
+                drop(waiting);
+                let garbled = || Err(Error::Garbled("initialize".into()));
+                let result = result(&line).unwrap_or_else(garbled)?;
+                let initialized =
+                    json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+                say(input, initialized.to_string().into_bytes()).await?;
+                self.0.lock().mux.greeted(&result);
+            }
+            Opening::Again => {
+                let Some((id, initialize, initialized)) = self.0.lock().mux.greeting_again() else {
+                    return Ok(());
+                };
+                let (waiting, answer) = Waiting::of(&self.0, id);
+                say(input, initialize).await?;
+                let line = answer.await.map_err(|_| Error::Closed)?;
+                drop(waiting);
+                let garbled = || Err(Error::Garbled("initialize".into()));
+                result(&line).unwrap_or_else(garbled)?;
+                if let Some(initialized) = initialized {
+                    say(input, initialized).await?;
+                }
+            }
+        }
+        let again = self.0.lock().mux.replay();
+        for line in again {
+            say(input, line).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of the server, if nothing speaks against it: from here on what is said waits for the
+    /// next. The run is then to be dropped.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        let mut state = self.0.lock();
+        let may = state.open && !state.asleep && state.mux.may_sleep() && self.0.queue.is_empty();
+        if may {
+            (state.asleep, state.wanted) = (true, false);
+            state.pulse = None;
+        }
+        may
+    }
+
+    /// Waits until something waits for a server.
+    pub(crate) async fn wanted(&self) {
+        loop {
+            let wanted = self.0.wanted.notified();
+            if self.0.lock().wanted {
+                return;
+            }
+            wanted.await;
+        }
+    }
+
+    /// The server is not there any more and no other will come: an error for each that waits, and
+    /// then everything is over.
+    pub(crate) fn fail(&self, why: &str) {
+        let deliveries = {
+            let mut state = self.0.lock();
+            let Routed { to_ports, .. } = state.mux.server_left(why);
+            let way = |(port, line)| Some((state.ports.get(&port)?.clone(), line));
+            to_ports.into_iter().filter_map(way).collect::<Vec<_>>()
+        };
+        for (queue, line) in deliveries {
+            // One that has left does not need it.
+            let _left = queue.lend(line);
+        }
+        self.0.close(Life::Over);
+    }
+
+    /// Waits until a client has come or gone.
+    pub(crate) async fn company_changed(&self) {
+        self.0.company_changed.notified().await;
+    }
+
+    /// The handshake is its client's own.
+    pub(crate) fn greeted_by_client(&self) {
+        self.0.lock().mux.greeted_by_client();
+    }
+
+    /// There is no handshake.
+    pub(crate) fn greeted_modern(&self) {
+        self.0.lock().mux.greeted_modern();
+    }
+
+    /// What it did that makes it unfit for several clients, if it has.
+    pub(crate) fn hazard(&self) -> Option<&'static str> {
+        self.0.lock().mux.hazard()
+    }
+}
+
+/// A line of ours that does not wait in the queue behind those of the clients.
+async fn say(input: &mut (impl AsyncWrite + Unpin), mut line: Vec<u8>) -> Result<(), Error> {
+    line.push(b'\n');
+    let said = async {
+        input.write_all(&line).await?;
+        input.flush().await
+    };
+    said.await.map_err(|_: std::io::Error| Error::Closed)
+}
+
+impl Shared {
+    async fn read(&self, mut output: impl AsyncRead + Unpin) -> Ended {
+        let mut frames = Frames::default();
+        loop {
+            while let Some(line) = frames.next() {
+                self.server_says(line).await;
+            }
+            let Ok(room) = frames.room() else { return Ended::TooLong };
+            // A stream that cannot be read has ended too.
+            if output.read_buf(room).await.unwrap_or(0) == 0 {
+                break;
+            }
+        }
+        if let Some(line) = frames.rest() {
+            self.server_says(line).await;
+        }
+        Ended::Output
+    }
+
+    async fn server_says(&self, line: Vec<u8>) {
+        if line.is_empty() {
+            return;
+        }
+        let (tools_changed, deliveries) = {
+            let mut state = self.lock();
+            state.last = Instant::now();
+            let Routed { to_server, to_ports, to_us, tools_changed } = state.mux.server_says(line);
+            for (id, line) in to_us {
+                let waiting = state.waiting.remove(&id);
+                // Somebody who has just stopped waiting does not want it.
+                let _unwanted = waiting.map(|waiting| waiting.send(line));
+            }
+            self.squeeze(&mut state, to_server);
+            let way = |(port, line)| Some((port, state.ports.get(&port)?.clone(), line));
+            (tools_changed, to_ports.into_iter().filter_map(way).collect::<Vec<_>>())
+        };
+        if tools_changed {
+            self.tools_changed.send_modify(|count| *count += 1);
+        }
+        for (port, queue, line) in deliveries {
+            self.deliver(port, &queue, line).await;
+        }
+        self.heard.notify_waiters();
+    }
+
+    /// Queues a line for a client; one that has left does not need it. Kin wait for each other;
+    /// strangers must not, and one that reads nothing of what it has asked for is parted with.
+    pub(super) async fn deliver(&self, port: Port, queue: &Queue, line: Vec<u8>) {
+        match self.company {
+            Company::Kin => {
+                if let Ok(room) = queue.room(line.len()).await {
+                    let _left = queue.push(room, line);
+                }
+            }
+            Company::Strangers => {
+                if queue.lend(line).is_err() {
+                    self.lock().ports.remove(&port);
+                    queue.close();
+                }
+                queue.stir();
+            }
+        }
+    }
+
+    pub(super) fn close(&self, life: Life) {
+        let (waiting, ports) = {
+            let mut state = self.lock();
+            if !state.open {
+                return;
+            }
+            state.open = false;
+            state.mux.end();
+            state.pulse = None;
+            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.ports))
+        };
+        self.life.send_replace(life);
+        self.queue.close();
+        ports.values().for_each(Queue::close);
+        drop(waiting);
+    }
+}
+
+/// The life of a conversation that has one run.
+pub(super) struct OnlyRun(Arc<Shared>);
+
+impl OnlyRun {
+    pub(super) async fn run(
+        self,
+        input: impl AsyncWrite + Unpin,
+        output: impl AsyncRead + Unpin,
+    ) -> Ended {
+        let connection = Connection(Arc::clone(&self.0));
+        let (opened, _at_once) = oneshot::channel();
+        let ended = connection.run(input, output, Opening::Straight, opened).await;
+        self.0.close(Life::Over);
+        ended
+    }
+}
+
+impl Drop for OnlyRun {
+    fn drop(&mut self) {
+        self.0.close(Life::Cut);
+    }
+}

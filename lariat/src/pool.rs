@@ -1,0 +1,397 @@
+//! One server for many clients, where that is safe.
+//!
+//! A client [joins](Pool::join) and speaks; its first words decide what it joins. Private is the rule:
+//! a process is shared only where that was asked for, by clients that want exactly the same of exactly
+//! the same program, and that a server can ask nothing. Whatever a shared server says that could be
+//! meant for more than one is refused, counted and shown, and one that does that is not shared any
+//! more with whoever comes next. `docs/design/pooling.md` has the reasons.
+//!
+//! ```text
+//! verdict   what the first words say (pure)
+//! key       what must be the same
+//! hub       a process and its clients: started, asleep, started again, ended
+//! seat      a client's place, before and after it is decided which
+//! ```
+
+mod hub;
+mod key;
+mod seat;
+mod verdict;
+
+pub use crate::start::local::Environment;
+pub use seat::{Ear, Mouth, Over, Seat};
+pub use verdict::Verdict;
+
+use crate::docker::endpoint::Surroundings;
+use crate::id::SessionId;
+use crate::receipt::Receipt;
+use crate::spec::{ServerSpec, Share};
+use crate::start::local;
+use crate::start::talk::{Gone, Household};
+use contain::{Choice, Ladder, Mark, Member};
+use hub::Hub;
+use key::Key;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::{broadcast, watch};
+use verdict::Terms;
+
+/// How many notices a listener may be behind.
+const NOTICES: usize = 256;
+
+/// How many requests may be in flight at one process before the next client gets another.
+const BUSY: usize = 512;
+
+/// A server that could not be started is not tried again for this long; each time twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Servers that are remembered for having failed, or for being unfit to be shared.
+const REMEMBERED: usize = 256;
+
+/// What a daemon or a host says about its pool.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the books, logs and events are.
+    pub state_dir: PathBuf,
+    /// The executable that holds a server's processes; `None` for this very program.
+    pub holder: Option<PathBuf>,
+    /// How servers are asked to leave.
+    pub ladder: Ladder,
+    /// What holds them.
+    pub backend: Choice,
+    /// The engine in which they may start containers; `None` to leave those alone.
+    pub docker: Option<Surroundings>,
+    /// How many containers a server may have at once.
+    pub max_containers: usize,
+}
+
+/// A server, as those who want it say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Server {
+    /// What it is called in receipts and logs.
+    pub name: String,
+    /// What to run.
+    pub spec: ServerSpec,
+    /// What it finds around it, if not what this process does.
+    pub environment: Option<Environment>,
+}
+
+/// What a client wants.
+#[derive(Debug, Clone)]
+pub struct Want {
+    /// Of which server.
+    pub server: Arc<Server>,
+    /// For whom. Nothing is ever shared by two.
+    pub principal: Arc<str>,
+    /// Whether it may have a process together with others.
+    pub share: Share,
+    /// The host that wants it, for those who look on.
+    pub host: Option<Member>,
+    /// For how long a shared process without clients is kept for the next.
+    pub linger: Duration,
+}
+
+/// Something that happened in the pool.
+#[derive(Debug, Clone)]
+pub struct Notice {
+    /// To which server.
+    pub server: Arc<str>,
+    /// Its name in the books, if it has one by now.
+    pub books: Option<SessionId>,
+    /// `joined`, `left`, `unshared`, `asleep`, `awake`.
+    pub event: &'static str,
+    /// How many clients it has now.
+    pub sessions: usize,
+    /// The verdict, or what made it unfit.
+    pub why: String,
+}
+
+/// A process of the pool, or one that sleeps.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Which server.
+    pub server: String,
+    /// Its name in the books, while it runs.
+    pub books: Option<SessionId>,
+    /// Whose descendants its processes are, while it runs.
+    pub guardian: Option<Member>,
+    /// Whether it is shared.
+    pub verdict: Verdict,
+    /// How many clients it has.
+    pub sessions: usize,
+    /// Requests without an answer.
+    pub in_flight: usize,
+    /// What nobody could be given.
+    pub dropped: u64,
+    /// `starting`, `ready`, `asleep` or `ending`.
+    pub state: &'static str,
+    /// What it did that makes it unfit for several clients.
+    pub hazard: Option<&'static str>,
+}
+
+/// How the servers of a pool ended.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// Of each that ended now.
+    pub receipts: Vec<Receipt>,
+    /// Those of which nobody can say how they ended.
+    pub unaccounted: Vec<String>,
+}
+
+/// Processes that clients can join. Cheap to clone. Dropping the last handle ends all of them.
+#[derive(Debug, Clone)]
+pub struct Pool(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    holder: PathBuf,
+    id: SessionId,
+    started: AtomicBool,
+    table: Mutex<Table>,
+    notices: broadcast::Sender<Notice>,
+    /// How many there are.
+    hubs: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    closing: bool,
+    hubs: Vec<Arc<Hub>>,
+    unfit: Vec<(Key, &'static str)>,
+    failed: Vec<Failed>,
+}
+
+/// A server that could not be started.
+#[derive(Debug)]
+struct Failed {
+    key: Key,
+    times: u32,
+    not_before: Instant,
+    why: String,
+    code: u8,
+}
+
+impl Pool {
+    /// An empty one.
+    pub fn new(config: Config) -> io::Result<Pool> {
+        let no_holder = "no program is named that can hold a server";
+        let holder = config.holder.clone().or_else(local::this_program);
+        Ok(Pool(Arc::new(Inner {
+            holder: holder.ok_or_else(|| io::Error::other(no_holder))?,
+            id: SessionId::of(Mark::random()?),
+            started: AtomicBool::new(false),
+            table: Mutex::default(),
+            notices: broadcast::Sender::new(NOTICES),
+            hubs: watch::Sender::new(0),
+            config,
+        })))
+    }
+
+    /// A place for a client. Nothing is started before its first line.
+    pub fn join(&self, want: Want) -> Seat {
+        Seat::new(self.clone(), want)
+    }
+
+    /// What happens from now on.
+    pub fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.0.notices.subscribe()
+    }
+
+    /// All processes.
+    pub fn view(&self) -> Vec<View> {
+        self.0.table().hubs.iter().map(|hub| hub.view()).collect()
+    }
+
+    /// True if there is no process, and none asleep.
+    pub fn is_empty(&self) -> bool {
+        self.0.table().hubs.is_empty()
+    }
+
+    /// Ends all processes. Nobody can join any more.
+    pub async fn close(&self) -> Ended {
+        let hubs = {
+            let mut table = self.0.table();
+            table.closing = true;
+            table.hubs.clone()
+        };
+        hubs.iter().for_each(|hub| hub.end());
+        let mut ended = Ended::default();
+        for hub in hubs {
+            let Gone { receipts, unaccounted } = hub.gone().await;
+            ended.receipts.extend(receipts);
+            ended.unaccounted.extend(unaccounted.then(|| hub.name().to_owned()));
+        }
+        ended
+    }
+
+    /// Sees to it that a process is ready for the next client that wants this.
+    pub fn warm(&self, want: &Want) {
+        let mut table = self.0.table();
+        self.warm_up(&mut table, want, &Key::of(want));
+    }
+
+    fn warm_up(&self, table: &mut Table, want: &Want, key: &Key) {
+        if table.closing || table.hubs.iter().any(|hub| hub.is_spare_for(key)) {
+            return;
+        }
+        let hub = match want.share {
+            // Whoever comes greets it.
+            Share::Never => Hub::spare(want, key.clone()),
+            Share::Strict | Share::Reduced => {
+                let version = crate::mcp::LEGACY.into();
+                let terms = Terms::Legacy { version, capabilities: serde_json::Map::new() };
+                Hub::new(want, key.clone(), terms, Verdict::Shared)
+            }
+        };
+        self.admit(table, hub);
+    }
+
+    fn admit(&self, table: &mut Table, hub: Hub) -> Arc<Hub> {
+        let hub = Arc::new(hub);
+        table.hubs.push(hub.clone());
+        self.0.hubs.send_modify(|hubs| *hubs += 1);
+        let household = Arc::new(self.0.household(&hub));
+        tokio::spawn(hub::drive(hub.clone(), household, Arc::downgrade(&self.0)));
+        hub
+    }
+
+    /// Which process a client gets that says this first.
+    fn assign(&self, want: &Want, first: &[u8]) -> Result<hub::Place, Over> {
+        let (terms, mut verdict) = Terms::of(first).judge(want.share);
+        let key = Key::of(want);
+        let mut table = self.0.table();
+        if table.closing {
+            return Err(Over { why: "the pool is ending".into(), code: 125 });
+        }
+        if let Some(failed) = table.failed.iter().find(|failed| failed.key == key)
+            && Instant::now() < failed.not_before
+        {
+            return Err(Over { why: failed.why.clone(), code: failed.code });
+        }
+        if verdict == Verdict::Shared
+            && let Some((_, why)) = table.unfit.iter().find(|(unfit, _)| *unfit == key)
+        {
+            verdict = Verdict::private(*why);
+        }
+        // Requests of the modern era have no session to belong to: those for one person are together.
+        let together = verdict == Verdict::Shared
+            || (want.share == Share::Never && matches!(terms, Terms::Modern { .. }));
+        let found = match together {
+            true => table.hubs.iter().find_map(|hub| hub.admit(&key, &terms)),
+            false => table.hubs.iter().find_map(|hub| hub.take(&key, &terms, &verdict)),
+        };
+        let place = match found {
+            Some(place) => place,
+            None => {
+                let hub = Hub::new(want, key.clone(), terms, verdict);
+                self.admit(&mut table, hub).sit()?
+            }
+        };
+        if want.server.spec.warm {
+            self.warm_up(&mut table, want, &key);
+        }
+        Ok(place)
+    }
+}
+
+impl Inner {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing that is done under this lock can leave it half done.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn household(&self, hub: &Hub) -> Household {
+        let Config { state_dir, ladder, backend, docker, max_containers, .. } = self.config.clone();
+        Household {
+            id: self.id.clone(),
+            on_behalf: hub.host(),
+            holder: self.holder.clone(),
+            state_dir,
+            ladder,
+            backend,
+            docker,
+            max_containers,
+            started: AtomicBool::new(self.started.swap(true, Ordering::Relaxed)),
+        }
+    }
+
+    /// A process is not there any more, and is not to be joined.
+    fn strike(&self, hub: &Arc<Hub>) {
+        let mut table = self.table();
+        let before = table.hubs.len();
+        table.hubs.retain(|other| !Arc::ptr_eq(other, hub));
+        let gone = before - table.hubs.len();
+        drop(table);
+        self.hubs.send_modify(|hubs| *hubs -= gone);
+    }
+
+    /// Takes a process that nobody uses off the table. False if somebody has just joined it.
+    fn strike_unused(&self, hub: &Arc<Hub>) -> bool {
+        let mut table = self.table();
+        if hub.sessions() > 0 {
+            return false;
+        }
+        table.hubs.retain(|other| !Arc::ptr_eq(other, hub));
+        drop(table);
+        self.hubs.send_modify(|hubs| *hubs -= 1);
+        true
+    }
+
+    /// Whether a server could be started.
+    fn started(&self, key: &Key, failure: Option<(&str, u8)>) {
+        let mut table = self.table();
+        let before = table.failed.iter().position(|failed| failed.key == *key);
+        let before = before.map(|at| table.failed.swap_remove(at));
+        let Some((why, code)) = failure else { return };
+        let times = before.map_or(0, |failed| failed.times + 1);
+        let pause = (FIRST_PAUSE * 2u32.saturating_pow(times.min(10))).min(LONGEST_PAUSE);
+        let not_before = Instant::now() + pause;
+        if table.failed.len() < REMEMBERED {
+            table.failed.push(Failed {
+                key: key.clone(),
+                times,
+                not_before,
+                why: why.into(),
+                code,
+            });
+        }
+    }
+
+    /// A server did what one for several clients must not do.
+    fn unfit(&self, key: &Key, why: &'static str) -> bool {
+        let mut table = self.table();
+        let known = table.unfit.iter().any(|(unfit, _)| unfit == key);
+        if !known {
+            if table.unfit.len() >= REMEMBERED {
+                table.unfit.remove(0);
+            }
+            table.unfit.push((key.clone(), why));
+        }
+        !known
+    }
+
+    fn tell(&self, hub: &Hub, event: &'static str, why: String) {
+        // Nobody may be listening.
+        let _unheard = self.notices.send(Notice {
+            server: hub.name().into(),
+            books: hub.view().books,
+            event,
+            sessions: hub.sessions(),
+            why,
+        });
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.table().hubs.iter().for_each(|hub| hub.let_go());
+    }
+}
+
+/// The pool, for its own tasks: they do not keep it.
+type Handle = Weak<Inner>;

@@ -1,0 +1,239 @@
+//! A client's place in the pool: before it is decided which, and after.
+
+use super::hub::{Hub, Place};
+use super::verdict::{Terms, Verdict};
+use super::{Pool, Want};
+use crate::mcp::{connection, refusal};
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Why nothing more can be said or heard.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Over {
+    /// In words.
+    pub why: String,
+    /// With what a wrapper around the server would end.
+    pub code: u8,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for Over {}
+
+/// A client's place. Dropping it, or its [`Ear`], is leaving: what the client waited for is cancelled.
+#[derive(Debug)]
+pub struct Seat {
+    mouth: Mouth,
+    ear: Ear,
+}
+
+/// By which a client speaks.
+#[derive(Debug)]
+pub struct Mouth {
+    pool: Pool,
+    want: Want,
+    place: Option<(Arc<Hub>, connection::Mouth)>,
+    turns: UnboundedSender<Turn>,
+}
+
+/// By which a client hears.
+#[derive(Debug)]
+pub struct Ear {
+    turns: Option<UnboundedReceiver<Turn>>,
+    listening: Option<Listening>,
+    over: Option<Over>,
+}
+
+/// What the mouth tells the ear.
+#[derive(Debug)]
+enum Turn {
+    /// Listen there.
+    Joined(Listening),
+    /// There is nothing to join. The line is the answer to who asked, if somebody did.
+    Refused(Option<Vec<u8>>, Over),
+}
+
+/// Where an ear listens.
+#[derive(Debug)]
+struct Listening {
+    pool: Pool,
+    hub: Arc<Hub>,
+    ear: Option<connection::Ear>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        drop(self.ear.take());
+        self.pool.0.tell(&self.hub, "left", self.hub.verdict().to_string());
+    }
+}
+
+impl Seat {
+    pub(super) fn new(pool: Pool, want: Want) -> Seat {
+        let (turns, taken) = unbounded_channel();
+        Seat {
+            mouth: Mouth { pool, want, place: None, turns },
+            ear: Ear { turns: Some(taken), listening: None, over: None },
+        }
+    }
+
+    /// The two halves, for two tasks.
+    pub fn split(self) -> (Mouth, Ear) {
+        (self.mouth, self.ear)
+    }
+
+    /// See [`Mouth::say`].
+    pub async fn say(&mut self, line: Vec<u8>) -> Result<(), Over> {
+        self.mouth.say(line).await
+    }
+
+    /// See [`Ear::hear`].
+    pub async fn hear(&mut self) -> Option<Vec<u8>> {
+        self.ear.hear().await
+    }
+
+    /// Whether it shares a process, once that is decided.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.mouth.verdict()
+    }
+}
+
+impl Mouth {
+    /// One message, without its line end. The first decides what is joined, and starts it if need be.
+    /// Waits for room, which is how a client that says more than the server takes is slowed down.
+    pub async fn say(&mut self, line: Vec<u8>) -> Result<(), Over> {
+        if self.is_to_move(&line) {
+            self.place = None;
+        }
+        if self.place.is_none() {
+            if line.iter().all(u8::is_ascii_whitespace) {
+                return Ok(());
+            }
+            if let Err(over) = self.join(&line).await {
+                let answer = refusal(&line, &over.why);
+                // Nobody may be listening.
+                let _deaf = self.turns.send(Turn::Refused(answer, over.clone()));
+                return Err(over);
+            }
+        }
+        let Some((hub, mouth)) = &self.place else { return Err(Over::default()) };
+        mouth.say(line).await.map_err(|_| hub.over().unwrap_or_default())
+    }
+
+    async fn join(&mut self, first: &[u8]) -> Result<(), Over> {
+        let Place { hub, mouth, ear } = self.pool.assign(&self.want, first)?;
+        hub.greeted().await?;
+        self.pool.0.tell(&hub, "joined", hub.verdict().to_string());
+        let listening = Listening { pool: self.pool.clone(), hub: hub.clone(), ear: Some(ear) };
+        // Nobody may be listening; then it leaves at once.
+        let _deaf = self.turns.send(Turn::Joined(listening));
+        self.place = Some((hub, mouth));
+        Ok(())
+    }
+
+    /// True if a client that has tried the modern era, perhaps in vain, begins again in the other.
+    fn is_to_move(&self, line: &[u8]) -> bool {
+        self.place.as_ref().is_some_and(|(hub, _)| hub.is_modern())
+            && matches!(Terms::of(line), Terms::Legacy { .. })
+    }
+
+    /// Nothing more will be said: waits, for a while, for what was asked.
+    pub async fn finish(self) {
+        if let Some((_, mouth)) = &self.place {
+            mouth.last_answers().await;
+        }
+    }
+
+    /// Whether it shares a process, once that is decided.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.place.as_ref().map(|(hub, _)| hub.verdict())
+    }
+}
+
+impl Ear {
+    /// The next message, without its line end; nothing once everything is over.
+    pub async fn hear(&mut self) -> Option<Vec<u8>> {
+        let mut line = Vec::new();
+        self.next(&mut line, false).await.then(|| {
+            line.pop_if(|end| *end == b'\n');
+            line
+        })
+    }
+
+    /// Waits for a message and takes whatever else is there, each with its line end. False once
+    /// everything is over.
+    pub async fn fill(&mut self, lines: &mut Vec<u8>) -> bool {
+        self.next(lines, true).await
+    }
+
+    /// Why it is over, after there was nothing more to hear.
+    pub fn over(&self) -> Option<&Over> {
+        self.over.as_ref()
+    }
+
+    async fn next(&mut self, lines: &mut Vec<u8>, many: bool) -> bool {
+        loop {
+            let turn = tokio::select! {
+                biased;
+                heard = heard(&mut self.listening, lines, many) => match heard {
+                    true => return true,
+                    false => {
+                        let over = self.listening.take().and_then(|there| there.hub.over());
+                        self.over = self.over.take().or(over);
+                        // Its client may have gone on to somewhere else.
+                        match self.turns.as_mut().and_then(|turns| turns.try_recv().ok()) {
+                            Some(turn) => Some(turn),
+                            None => return false,
+                        }
+                    }
+                },
+                turn = next_turn(&mut self.turns) => turn,
+            };
+            match turn {
+                Some(Turn::Joined(listening)) => self.listening = Some(listening),
+                Some(Turn::Refused(answer, over)) => {
+                    self.listening = None;
+                    self.over = Some(over);
+                    self.turns = None;
+                    let Some(answer) = answer else { return false };
+                    lines.extend_from_slice(&answer);
+                    lines.push(b'\n');
+                    return true;
+                }
+                // Nothing more will be said, but what was asked is still answered.
+                None => self.turns = None,
+            }
+            if self.listening.is_none() && self.turns.is_none() {
+                return false;
+            }
+        }
+    }
+}
+
+async fn heard(listening: &mut Option<Listening>, lines: &mut Vec<u8>, many: bool) -> bool {
+    let Some(ear) = listening.as_mut().and_then(|there| there.ear.as_mut()) else {
+        return std::future::pending().await;
+    };
+    match many {
+        true => ear.fill(lines).await,
+        false => match ear.hear().await {
+            Some(line) => {
+                *lines = line;
+                true
+            }
+            None => false,
+        },
+    }
+}
+
+async fn next_turn(turns: &mut Option<UnboundedReceiver<Turn>>) -> Option<Turn> {
+    match turns {
+        Some(turns) => turns.recv().await,
+        None => std::future::pending().await,
+    }
+}
