@@ -28,6 +28,7 @@ pub(crate) mod reply;
 
 pub use client::{Client, Error, Offer};
 pub use connection::{Connection, Hello, Rules};
+pub(crate) use frame::Frames;
 pub(crate) use mux::Company;
 pub(crate) use reply::refusal;
 

@@ -14,6 +14,7 @@ mod peer;
 mod picture;
 mod refresh;
 mod server;
+mod shared;
 mod state;
 
 pub use handle::Session;
@@ -23,6 +24,7 @@ pub use state::{Error, Event, Ready, State};
 use crate::docker::endpoint::Surroundings;
 use crate::id::{ServerName, SessionId};
 use crate::journal::make_private_dir;
+use crate::pool::Pool;
 use crate::receipt::{Receipt, Survivor};
 use crate::spec::{ServerSpec, Servers};
 use crate::start::local;
@@ -69,6 +71,8 @@ pub struct Config {
     pub max_containers: usize,
     /// Who else wants to know what happens in the session.
     pub events: Option<broadcast::Sender<Event>>,
+    /// Where servers are that may be shared with other sessions. Without one, each has its own.
+    pub pool: Option<Pool>,
 }
 
 impl Config {
@@ -85,6 +89,7 @@ impl Config {
             docker: None,
             max_containers: MAX_CONTAINERS,
             events: None,
+            pool: None,
         }
     }
 }
@@ -95,6 +100,7 @@ struct House {
     name: Option<String>,
     events: broadcast::Sender<Event>,
     household: Arc<Household>,
+    pool: Option<Pool>,
 }
 
 impl House {
@@ -220,7 +226,7 @@ impl Manager {
             started: AtomicBool::new(false),
         });
         let events = config.events.unwrap_or_else(|| broadcast::channel(EVENTS).0);
-        let house = Arc::new(House { name: config.name, events, household });
+        let house = Arc::new(House { name: config.name, events, household, pool: config.pool });
         house.tell(None, "opened", None, None);
         let manager = Manager {
             session: Session::new(house),

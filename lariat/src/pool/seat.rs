@@ -3,9 +3,10 @@
 use super::hub::{Hub, Place};
 use super::verdict::{Terms, Verdict};
 use super::{Pool, Want};
-use crate::mcp::{connection, refusal};
+use crate::mcp::{Frames, connection, refusal};
 use std::fmt;
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Why nothing more can be said or heard.
@@ -85,6 +86,51 @@ impl Seat {
     /// The two halves, for two tasks.
     pub fn split(self) -> (Mouth, Ear) {
         (self.mouth, self.ear)
+    }
+
+    /// Speaks with a client, a message a line, until it closes or everything is over; then its side is
+    /// shut down. Gives why.
+    pub async fn serve(
+        self,
+        mut reader: impl AsyncRead + Send + Unpin,
+        mut writer: impl AsyncWrite + Send + Unpin,
+    ) -> Over {
+        let (mut mouth, mut ear) = self.split();
+        let listening = async {
+            let mut frames = Frames::default();
+            loop {
+                while let Some(line) = frames.next() {
+                    if mouth.say(line).await.is_err() {
+                        // What the server said before it left is still to be heard.
+                        return std::future::pending().await;
+                    }
+                }
+                let Ok(room) = frames.room() else {
+                    return Over { why: "the client said a line that is too long".into(), code: 1 };
+                };
+                if reader.read_buf(room).await.unwrap_or(0) == 0 {
+                    break;
+                }
+            }
+            mouth.finish().await;
+            Over { why: "the client has left".into(), code: 0 }
+        };
+        let telling = async {
+            let mut lines = Vec::new();
+            while ear.fill(&mut lines).await {
+                if writer.write_all(&lines).await.is_err() {
+                    return Over { why: "the client has left".into(), code: 0 };
+                }
+                lines.clear();
+            }
+            ear.over().cloned().unwrap_or_default()
+        };
+        let over = tokio::select! {
+            over = telling => over,
+            over = listening => over,
+        };
+        let _gone_already = writer.shutdown().await;
+        over
     }
 
     /// See [`Mouth::say`].

@@ -5,11 +5,13 @@
 //! on. What others may see of it is its [`View`].
 
 use super::House;
+use super::shared::Membership;
 use super::state::{Ready, State};
 use crate::id::SessionId;
-use crate::mcp::connection::Error as ConnectionError;
+use crate::mcp::connection::{Ended, Error as ConnectionError};
 use crate::mcp::{Connection, Rules};
-use crate::spec::{Restart, ServerSpec};
+use crate::pool::Pool;
+use crate::spec::{Restart, ServerSpec, Share};
 use crate::start::local::{Leash, Theirs};
 use crate::start::talk::{self, Gone, Heard, Place, Started, Talk, Trace};
 use contain::Member;
@@ -192,7 +194,15 @@ impl Drop for EndsWithTask {
 }
 
 /// The conversation's task. It ends with whoever holds this.
-struct Conversation(JoinHandle<()>);
+pub(super) struct Conversation(JoinHandle<()>);
+
+impl Conversation {
+    pub(super) fn of(driving: impl Future<Output = Ended> + Send + 'static) -> Conversation {
+        Conversation(tokio::spawn(async move {
+            let _ended = driving.await;
+        }))
+    }
+}
 
 impl Drop for Conversation {
     fn drop(&mut self) {
@@ -288,6 +298,9 @@ impl Driver {
     async fn run(&mut self, waiting: &mut Waiting) -> (Stop, Gone) {
         let failed = |why: String| Stop::Left { why: why.into(), was_ready: false };
         let spec = self.view.spec();
+        if let (Some(pool), true) = (self.house.pool.clone(), spec.share != Share::Never) {
+            return (self.run_shared(&pool, &spec, waiting).await, Gone::default());
+        }
         let (mut talk, theirs, streams) = match Talk::new(&self.house.household, &self.view.name) {
             Ok(made) => made,
             Err(e) => return (failed(format!("its streams cannot be made: {e}")), Gone::default()),
@@ -298,9 +311,7 @@ impl Driver {
         let rules = Rules { tools: spec.tools.clone(), capabilities: spec.capabilities.clone() };
         let pulse = streams.pulse;
         let (connection, driving) = Connection::open(streams.stdin, streams.stdout, rules);
-        let mut conversation = Conversation(tokio::spawn(async move {
-            let _ended = driving.await;
-        }));
+        let mut conversation = Conversation::of(driving);
         // Waiting for others is not the server's own time.
         let turn = tokio::select! {
             biased;
@@ -350,6 +361,50 @@ impl Driver {
             self.house.tell(Some(&self.view.name), "ended", None, receipt);
         }
         (stop, gone)
+    }
+
+    /// Joins it, and stays until it is left. How it ends is the pool's to say.
+    async fn run_shared(
+        &mut self,
+        pool: &Pool,
+        spec: &Arc<ServerSpec>,
+        waiting: &mut Waiting,
+    ) -> Stop {
+        let (mut membership, connection, mut conversation) =
+            Membership::new(pool, &self.house, &self.view, spec);
+        let begun = tokio::select! {
+            biased;
+            order = self.orders.recv() => Err(Stop::Told(order)),
+            // The pool sees to the start-up timeout.
+            ready = membership.begin(&connection) => {
+                ready.map_err(|why| Stop::Left { why: why.into(), was_ready: false })
+            }
+        };
+        let stop = match begun {
+            Err(stop) => stop,
+            Ok(ready) => {
+                {
+                    let mut inner = self.view.inner();
+                    inner.connection = (!inner.let_go).then(|| connection.clone());
+                    (inner.told, inner.since) = (false, Instant::now());
+                }
+                self.view.enter(&self.house, State::Ready(Arc::new(ready)));
+                answer(waiting);
+                tokio::select! {
+                    biased;
+                    order = self.orders.recv() => Stop::Told(order),
+                    _ended = &mut conversation.0 => {
+                        Stop::Left { why: membership.why().await.into(), was_ready: true }
+                    }
+                }
+            }
+        };
+        if matches!(stop, Stop::Told(_)) {
+            self.view.inner().told = true;
+            self.view.enter(&self.house, State::Ending);
+        }
+        self.view.inner().connection = None;
+        stop
     }
 
     /// Waits, while it is ready, until it is not to be or cannot be.
