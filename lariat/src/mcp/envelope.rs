@@ -8,8 +8,10 @@
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A list with more items is unreadable: an item of two bytes would cost us sixteen.
 const MOST_ITEMS: usize = 10_000;
@@ -32,8 +34,8 @@ pub(crate) enum Line<'a> {
 pub(crate) struct Envelope<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     pub(crate) id: Option<&'a RawValue>,
-    #[serde(default)]
-    pub(crate) method: Option<String>,
+    #[serde(borrow, default, deserialize_with = "words")]
+    pub(crate) method: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "present")]
     pub(crate) params: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -57,6 +59,22 @@ pub(crate) struct Members<'a> {
     pub(crate) task: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     pub(crate) tools: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) uri: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) level: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "taskId", deserialize_with = "present")]
+    pub(crate) task_id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) status: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) tasks: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "elicitationId", deserialize_with = "present")]
+    pub(crate) elicitation_id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) elicitations: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "protocolVersion", deserialize_with = "present")]
+    pub(crate) protocol_version: Option<&'a RawValue>,
 }
 
 /// The same inside their `_meta`.
@@ -71,6 +89,40 @@ pub(crate) struct Meta<'a> {
         deserialize_with = "present"
     )]
     pub(crate) subscription: Option<&'a RawValue>,
+    #[serde(
+        borrow,
+        default,
+        rename = "io.modelcontextprotocol/related-task",
+        deserialize_with = "present"
+    )]
+    pub(crate) related_task: Option<&'a RawValue>,
+    #[serde(
+        borrow,
+        default,
+        rename = "io.modelcontextprotocol/logLevel",
+        deserialize_with = "present"
+    )]
+    pub(crate) log_level: Option<&'a RawValue>,
+}
+
+/// The members of `error` that say more than that something failed.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Failure<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) code: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub(crate) data: Option<&'a RawValue>,
+}
+
+impl<'a> Failure<'a> {
+    /// Of an object, like [`Members::of`].
+    pub(crate) fn of(object: Option<&'a RawValue>) -> Option<Failure<'a>> {
+        members(object)
+    }
+
+    pub(crate) fn has_code(&self, code: i64) -> bool {
+        self.code.and_then(|raw| raw.get().parse().ok()) == Some(code)
+    }
 }
 
 /// The items of a list: a batch, or tools.
@@ -118,7 +170,11 @@ pub(crate) enum Shape {
 /// Takes a line apart.
 pub(crate) fn read(line: &[u8]) -> Line<'_> {
     // Checked as a whole: what is skipped while parsing would not be.
-    let Ok(text) = std::str::from_utf8(line) else { return Line::Noise };
+    std::str::from_utf8(line).map_or(Line::Noise, read_text)
+}
+
+/// The same for what is known to be text.
+pub(crate) fn read_text(text: &str) -> Line<'_> {
     let parsed = match text.trim_start().as_bytes().first() {
         Some(b'{') => serde_json::from_str(text).map(Line::One),
         Some(b'[') => serde_json::from_str(text).map(Line::Many),
@@ -173,27 +229,153 @@ pub(crate) fn own(raw: &RawValue) -> Option<u64> {
     raw.get().parse().ok()
 }
 
+/// The words of a string.
+pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let inside = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    match inside.contains('\\') {
+        true => serde_json::from_str(raw.get()).ok().map(Cow::Owned),
+        false => Some(Cow::Borrowed(inside)),
+    }
+}
+
+/// An id or a token, exactly as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Token {
+    /// Digits, and nothing that the number would not be written with again.
+    Number(u64),
+    Text(Arc<str>),
+}
+
+impl From<u64> for Token {
+    fn from(number: u64) -> Token {
+        Token::Number(number)
+    }
+}
+
+impl From<&str> for Token {
+    fn from(raw: &str) -> Token {
+        match raw.parse::<u64>() {
+            // JSON has neither a plus sign nor zeros in front, but this may be called with both.
+            Ok(number) if raw == "0" || raw.starts_with(|c: char| matches!(c, '1'..='9')) => {
+                Token::Number(number)
+            }
+            _ => Token::Text(raw.into()),
+        }
+    }
+}
+
+impl From<String> for Token {
+    fn from(raw: String) -> Token {
+        Token::from(&*raw)
+    }
+}
+
+impl From<&RawValue> for Token {
+    fn from(raw: &RawValue) -> Token {
+        Token::from(raw.get())
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Token::Number(number) => write!(f, "{number}"),
+            Token::Text(text) => f.write_str(text),
+        }
+    }
+}
+
 /// Replacements in a line. All else keeps its bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Edits(Vec<(Range<usize>, String)>);
+pub(crate) struct Edits {
+    /// Most lines have one, and need no list.
+    first: Option<(Range<usize>, Token)>,
+    more: Vec<(Range<usize>, Token)>,
+}
 
 impl Edits {
     /// Puts `new` where `old` stands, which is a piece of `line`.
-    pub(crate) fn put(&mut self, line: &[u8], old: &RawValue, new: impl Into<String>) {
+    pub(crate) fn put(&mut self, line: &[u8], old: &RawValue, new: impl Into<Token>) {
         let start = old.get().as_ptr().addr().wrapping_sub(line.as_ptr().addr());
         let place = start..start.wrapping_add(old.get().len());
         debug_assert_eq!(line.get(place.clone()), Some(old.get().as_bytes()));
-        self.0.push((place, new.into()));
+        if self.first.is_none() {
+            self.first = Some((place, new.into()));
+        } else {
+            self.more.push((place, new.into()));
+        }
     }
 
     /// The line as it should be.
     pub(crate) fn apply(mut self, mut line: Vec<u8>) -> Vec<u8> {
+        if self.more.is_empty() {
+            self.first.into_iter().for_each(|(place, new)| splice(&mut line, place, &new));
+            return line;
+        }
+        self.more.extend(self.first);
         // From the back, so that what is in front stays where it was found.
-        self.0.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
-        for (place, new) in self.0 {
-            line.splice(place, new.into_bytes());
+        self.more.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
+        for (place, new) in self.more {
+            splice(&mut line, place, &new);
         }
         line
+    }
+}
+
+fn splice(line: &mut Vec<u8>, place: Range<usize>, new: &Token) {
+    let mut digits = Digits::default();
+    let new = match new {
+        Token::Text(text) => text.as_bytes(),
+        Token::Number(number) => {
+            // Twenty digits hold any number of 64 bits.
+            let _fits = write!(digits, "{number}");
+            &digits.0[..digits.1]
+        }
+    };
+    match line.get_mut(place.clone()) {
+        Some(old) if old.len() == new.len() => old.copy_from_slice(new),
+        _ => drop(line.splice(place, new.iter().copied())),
+    }
+}
+
+#[derive(Default)]
+struct Digits([u8; 20], usize);
+
+impl fmt::Write for Digits {
+    fn write_str(&mut self, digits: &str) -> fmt::Result {
+        let end = self.1 + digits.len();
+        self.0.get_mut(self.1..end).ok_or(fmt::Error)?.copy_from_slice(digits.as_bytes());
+        self.1 = end;
+        Ok(())
+    }
+}
+
+fn words<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'a, str>>, D::Error> {
+    Ok(Option::<Words<'a>>::deserialize(from)?.map(|Words(words)| words))
+}
+
+/// A string that is copied only if it has escapes. What is derived for `Option<Cow>` always copies.
+struct Words<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Words<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Words<'a>, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Words<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, words: &'de str) -> Result<Words<'de>, E> {
+                Ok(Words(Cow::Borrowed(words)))
+            }
+
+            fn visit_str<E: Error>(self, words: &str) -> Result<Words<'de>, E> {
+                Ok(Words(Cow::Owned(words.into())))
+            }
+        }
+        from.deserialize_str(Read)
     }
 }
 

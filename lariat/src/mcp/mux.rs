@@ -1,43 +1,59 @@
-//! Several clients of one session on one server: who gets what. Pure.
+//! Several clients on one server: who gets what. Pure.
 //!
 //! To the server we are one client, so requests get ids of our own making, and answers, progress and
-//! subscriptions get back the exact token that the client chose. All ports belong to the same
-//! session: keeping them apart is a matter of right answers and not of secrets. What cannot be
-//! attributed is never guessed; it is dropped and counted.
+//! subscriptions get back the exact token that the client chose. What cannot be attributed is never
+//! guessed; it is dropped and counted.
+//!
+//! How much the clients may know of each other depends on their [`Company`]. Among kin, the clients
+//! of one session, keeping them apart is a matter of right answers and not of secrets: what concerns
+//! nobody in particular goes to all. Strangers must not notice each other, whatever the server says.
+//!
+//! Nothing in here grows without end. Requests in flight beyond [`MOST`] are refused; beyond
+//! [`REMEMBERED`] the oldest late answer is forgotten, and is then counted as one that nobody asked
+//! for; subscriptions beyond their bound are refused; of tasks and elicitations the oldest are
+//! forgotten.
 
-use super::MODERN;
-use super::envelope::{self, Edits, Envelope, Items, Line, Members, Shape, is_token, own};
-use super::reply::{
-    INTERNAL_ERROR, INVALID_REQUEST, LONGEST_TOKEN, METHOD_NOT_FOUND, PARSE_ERROR,
-    UNSUPPORTED_VERSION, Unsent, answer, error,
-};
-use crate::spec;
-use serde_json::json;
+mod down;
+mod levels;
+mod subscriptions;
+mod tasks;
+mod up;
+
+use super::envelope::{self, Line, Members, Token};
+use super::reply::{INTERNAL_ERROR, NO_SERVER, Unsent, error};
+use levels::{Change, Levels};
 use serde_json::value::RawValue;
-use std::collections::{BTreeMap, BTreeSet};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use subscriptions::Subscriptions;
+use tasks::{Elicitations, Tasks};
 
 /// Requests in flight, in both directions together.
 const MOST: usize = 10_000;
 
-/// Ids whose answer may come late, and progress tokens that outlive their answer.
+/// Ids whose answer may come late.
 const REMEMBERED: usize = 1_000;
 
-/// How the clients of one server stand to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Company {
-    /// They are of one session.
-    Kin,
-    /// They must not know of each other.
-    Strangers,
-}
+/// A longer handshake is not kept, and then there is no sleep either.
+const LONGEST_HANDSHAKE: usize = 64 << 10;
 
 /// A client of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Port(u32);
 
 impl Port {
     /// Our own client. It is always there and is never asked anything.
     pub(super) const OURS: Port = Port(0);
+}
+
+/// What the clients are to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// Clients of one session.
+    Kin,
+    /// Clients that know nothing of each other.
+    Strangers,
 }
 
 /// What is to be sent. Lines are without their end.
@@ -51,25 +67,51 @@ pub(super) struct Routed {
     pub(super) tools_changed: bool,
 }
 
+/// What a fresh process is told in the name of a client that shook hands with the one before.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Again {
+    /// Under which the answer comes to us.
+    pub(super) id: u64,
+    pub(super) initialize: Vec<u8>,
+    /// To be said after the answer, if the client had said it.
+    pub(super) initialized: Option<Vec<u8>>,
+}
+
 /// A client's request that the server has not answered.
 #[derive(Debug)]
 struct Pending {
     port: Port,
     /// The client's own id, as it wrote it.
-    id: Box<str>,
+    id: Token,
     /// The client's own progress token, as it wrote it.
-    token: Option<Box<str>>,
+    token: Option<Token>,
     kind: Kind,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Kind {
     Plain,
     Initialize,
     Listen,
     ToolsList,
-    /// Its answer is only the beginning: progress goes on under the same token.
+    /// Its answer is only the beginning.
     Task,
+    TasksList,
+    /// Asks about this task; and if so, for its outcome.
+    AboutTask(Arc<str>, bool),
+    SetLevel(Change),
+    Subscribe(Box<str>),
+    /// Ours, and nobody waits for the answer.
+    Aside,
+}
+
+/// A request that is over for its client.
+#[derive(Debug)]
+struct Late {
+    port: Port,
+    /// A listen that the server has ended may still be answered, and then its client, which knew it
+    /// by this id, wants to know. Any other late answer is swallowed.
+    listen: Option<Token>,
 }
 
 /// A server's request that a client has not answered.
@@ -77,56 +119,98 @@ enum Kind {
 struct Asked {
     port: Port,
     /// The server's own id, as it wrote it.
-    id: Box<str>,
+    id: Token,
 }
 
-/// What our own handshake has led to.
+/// What the handshake has led to.
 #[derive(Debug)]
 enum Greeting {
     NotYet,
     /// With the `InitializeResult`, as the server wrote it.
     Legacy(Box<str>),
     Modern,
+    /// The client shakes hands itself.
+    ByClient(Handshake),
+}
+
+/// A client's own handshake, as far as it got.
+#[derive(Debug, Default)]
+struct Handshake {
+    initialize: Option<Vec<u8>>,
+    result: Option<Box<str>>,
+    initialized: Option<Vec<u8>>,
+}
+
+/// An attached client.
+#[derive(Debug, Default)]
+struct Client {
+    /// What it waits for: its own id, and ours.
+    open: BTreeSet<(Token, u64)>,
+    /// What it was asked.
+    asked: BTreeSet<u64>,
+    /// How many of its requests are over and may still be answered.
+    late: usize,
+    /// It was told what the server is.
+    is_greeted: bool,
 }
 
 /// The state of all conversations with one server.
 #[derive(Debug)]
 pub(super) struct Mux {
     tools: Vec<String>,
+    company: Company,
     greeting: Greeting,
+    /// The protocol revision in force, if there was a handshake.
+    version: Option<Box<str>>,
     /// Attached clients; ours is not among them.
-    ports: BTreeSet<Port>,
+    ports: BTreeMap<Port, Client>,
     last_port: u32,
     last_id: u64,
-    pending: BTreeMap<u64, Pending>,
-    asked: BTreeMap<u64, Asked>,
-    /// Requests that are over for their client. A listen that the server has ended may still be
-    /// answered, and then its client wants to know; any other late answer is swallowed.
-    over: BTreeMap<u64, Option<Pending>>,
-    /// Requests that were answered with a task, for their progress.
-    tasks: BTreeMap<u64, Pending>,
+    pending: HashMap<u64, Pending>,
+    asked: HashMap<u64, Asked>,
+    /// The same by the server's own id.
+    asked_as: BTreeSet<(Token, u64)>,
+    over: BTreeMap<u64, Late>,
+    /// Requests that asked for log messages, for as long as some may come.
+    logged: BTreeMap<u64, Port>,
+    levels: Levels,
+    subscriptions: Subscriptions,
+    tasks: Tasks,
+    elicitations: Elicitations,
     dropped: u64,
+    hazards: Vec<&'static str>,
+    hazards_taken: usize,
 }
 
 impl Mux {
-    /// `tools` are patterns, as in [`spec::ServerSpec::tools`].
-    pub(super) fn new(tools: Vec<String>, _company: Company) -> Mux {
+    /// `tools` are patterns, as in [`crate::spec::ServerSpec::tools`].
+    pub(super) fn new(tools: Vec<String>, company: Company) -> Mux {
         Mux {
             tools,
+            company,
             greeting: Greeting::NotYet,
-            ports: BTreeSet::new(),
+            version: None,
+            ports: BTreeMap::new(),
             last_port: 0,
             last_id: 0,
-            pending: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            pending: HashMap::new(),
+            asked: HashMap::new(),
+            asked_as: BTreeSet::new(),
             over: BTreeMap::new(),
-            tasks: BTreeMap::new(),
+            logged: BTreeMap::new(),
+            levels: Levels::default(),
+            subscriptions: Subscriptions::default(),
+            tasks: Tasks::default(),
+            elicitations: Elicitations::default(),
             dropped: 0,
+            hazards: Vec::new(),
+            hazards_taken: 0,
         }
     }
 
     /// Our own handshake has led to this `InitializeResult`.
     pub(super) fn greeted(&mut self, result: &RawValue) {
+        self.version = version(result);
         self.greeting = Greeting::Legacy(result.get().into());
     }
 
@@ -135,8 +219,67 @@ impl Mux {
         self.greeting = Greeting::Modern;
     }
 
+    /// There is one client only, and it shakes hands itself: what it and the server say goes through.
+    pub(super) fn greeted_by_client(&mut self) {
+        self.greeting = Greeting::ByClient(Handshake::default());
+    }
+
     pub(super) fn is_modern(&self) -> bool {
         matches!(self.greeting, Greeting::Modern)
+    }
+
+    /// True while there are strangers, or could be: what is for nobody in particular is for nobody.
+    fn is_shared(&self) -> bool {
+        let is_private = matches!(self.greeting, Greeting::ByClient(_)) && self.ports.len() <= 1;
+        self.company == Company::Strangers && !is_private
+    }
+
+    /// What to say to a fresh process in the name of a client that shook hands with the one before.
+    pub(super) fn greeting_again(&mut self) -> Option<Again> {
+        let Greeting::ByClient(Handshake { initialize, result: Some(_), initialized }) =
+            &self.greeting
+        else {
+            return None;
+        };
+        let (line, initialized) = (initialize.clone()?, initialized.clone());
+        let Line::One(envelope) = envelope::read(&line) else { return None };
+        let (id, edits) = self.admit(Port::OURS, &line, &envelope).ok()?;
+        Some(Again { id, initialize: edits.apply(line), initialized })
+    }
+
+    /// True if this answer to `initialize` says what the one says that the clients know.
+    pub(super) fn is_same_greeting(&self, answer: &[u8]) -> bool {
+        let known = match &self.greeting {
+            Greeting::Legacy(result) => Some(result),
+            Greeting::ByClient(handshake) => handshake.result.as_ref(),
+            Greeting::NotYet | Greeting::Modern => None,
+        };
+        let Line::One(envelope) = envelope::read(answer) else { return false };
+        let value = |text: &str| serde_json::from_str::<Value>(text).ok();
+        known.zip(envelope.result).is_some_and(|(known, result)| {
+            **known == *result.get()
+                || value(known).zip(value(result.get())).is_some_and(|(a, b)| a == b)
+        })
+    }
+
+    /// What a fresh process has to be told, once it was greeted, to be as the one before. Nobody
+    /// waits for the answers.
+    pub(super) fn replay(&mut self) -> Vec<Vec<u8>> {
+        let level = self.levels.most().map(|level| json!({ "level": level.word() }));
+        let uris: Vec<Value> = self.subscriptions.uris().map(|uri| json!({ "uri": uri })).collect();
+        let level = level.map(|level| self.aside("logging/setLevel", &level));
+        let uris = uris.iter().map(|uri| self.aside("resources/subscribe", uri));
+        let uris: Vec<_> = uris.collect();
+        level.into_iter().chain(uris).collect()
+    }
+
+    /// True if the server could be replaced by a fresh one and nobody would notice.
+    pub(super) fn may_sleep(&self) -> bool {
+        let is_repeatable = match &self.greeting {
+            Greeting::ByClient(handshake) => handshake.initialize.is_some(),
+            _ => true,
+        };
+        self.is_quiet() && self.tasks.are_done() && is_repeatable
     }
 
     /// Requests without an answer, in both directions.
@@ -144,40 +287,19 @@ impl Mux {
         self.pending.len() + self.asked.len()
     }
 
+    /// Requests of this client without an answer.
+    pub(super) fn in_flight_of(&self, port: Port) -> usize {
+        self.ports.get(&port).map_or(0, |client| client.open.len())
+    }
+
     /// True if this client waits for an answer.
     pub(super) fn waits(&self, port: Port) -> bool {
-        self.pending.values().any(|pending| pending.port == port)
+        self.in_flight_of(port) > 0
     }
 
     /// True if nobody waits for anybody.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight() == 0
-    }
-
-    pub(super) fn may_sleep(&self) -> bool {
-        self.is_quiet() && self.tasks.is_empty()
-    }
-
-    pub(super) fn in_flight_of(&self, port: Port) -> usize {
-        self.pending.values().filter(|pending| pending.port == port).count()
-    }
-
-    pub(super) fn greeted_by_client(&mut self) {}
-
-    pub(super) fn hazard(&self) -> Option<&'static str> {
-        None
-    }
-
-    pub(super) fn greeting_again(&mut self) -> Option<(u64, Vec<u8>, Option<Vec<u8>>)> {
-        None
-    }
-
-    pub(super) fn replay(&mut self) -> Vec<Vec<u8>> {
-        Vec::new()
-    }
-
-    pub(super) fn server_left(&mut self, _why: &str) -> Routed {
-        Routed::default()
     }
 
     /// Lines that made no sense to anybody.
@@ -190,33 +312,54 @@ impl Mux {
         self.dropped += 1;
     }
 
+    /// What the server has said that could have been meant for several: each kind once.
+    pub(super) fn hazards(&self) -> &[&'static str] {
+        &self.hazards
+    }
+
+    /// The next of them that was not taken yet.
+    pub(super) fn take_hazard(&mut self) -> Option<&'static str> {
+        let hazard = self.hazards.get(self.hazards_taken).copied()?;
+        self.hazards_taken += 1;
+        Some(hazard)
+    }
+
+    fn note_hazard(&mut self, hazard: &'static str) {
+        if !self.hazards.contains(&hazard) {
+            self.hazards.push(hazard);
+        }
+    }
+
     /// One more client.
     pub(super) fn arrive(&mut self) -> Port {
         self.last_port += 1;
         let port = Port(self.last_port);
-        self.ports.insert(port);
+        self.ports.insert(port, Client::default());
         port
     }
 
     /// A client is gone, and wants no answer any more and gives none.
     pub(super) fn depart(&mut self, port: Port) -> Routed {
         let mut out = Routed::default();
-        self.ports.remove(&port);
-        let its = |(id, pending): (&u64, &Pending)| (pending.port == port).then_some(*id);
-        let gone: Vec<u64> = self.pending.iter().filter_map(its).collect();
-        for id in gone {
-            out.to_server.extend(self.cancel(id));
+        let Some(client) = self.ports.get(&port) else { return out };
+        let mut gone: Vec<u64> = client.open.iter().map(|(_, own)| *own).collect();
+        gone.sort_unstable();
+        for own in gone {
+            out.to_server.extend(self.cancel(own));
         }
-        let (its, others) =
-            std::mem::take(&mut self.asked).into_iter().partition(|(_, asked)| asked.port == port);
-        self.asked = others;
-        for asked in BTreeMap::<u64, Asked>::into_values(its) {
-            out.to_server.push(error(&asked.id, INTERNAL_ERROR, "the client that was asked left"));
+        let asked = self.ports.remove(&port).map(|client| client.asked).unwrap_or_default();
+        for own in asked {
+            if let Some(asked) = self.unask(own) {
+                let message = "the client that was asked left";
+                out.to_server.push(error(&asked.id.to_string(), INTERNAL_ERROR, message));
+            }
         }
-        self.tasks.retain(|_, task| task.port != port);
-        for late in self.over.values_mut() {
-            late.take_if(|pending| pending.port == port);
+        self.levels.depart(port);
+        for uri in self.subscriptions.depart(port) {
+            out.to_server.push(self.aside("resources/unsubscribe", &json!({ "uri": uri })));
         }
+        // Without a handshake a client is no more than its requests, and comes back for its task.
+        self.tasks.depart(port, self.is_modern());
         out
     }
 
@@ -224,9 +367,42 @@ impl Mux {
     pub(super) fn end(&mut self) {
         self.ports.clear();
         self.pending.clear();
+        self.forget_server();
+    }
+
+    /// The server is gone, or another than it was. Who waits is told so; what else the clients have
+    /// asked for still holds, for [`Mux::replay`].
+    pub(super) fn server_left(&mut self, why: &str) -> Routed {
+        let mut out = Routed::default();
+        let mut waiting: Vec<u64> = self.pending.keys().copied().collect();
+        waiting.sort_unstable();
+        for own in waiting {
+            let Some(pending) = self.close(own) else { continue };
+            // The server needs to be told nothing any more.
+            self.abandoned(own, &pending);
+            let answer = error(&pending.id.to_string(), NO_SERVER, why);
+            match (pending.port, &pending.kind) {
+                (Port::OURS, Kind::Aside) => {}
+                (Port::OURS, _) => out.to_us.push((own, answer)),
+                (port, _) => out.to_ports.push((port, answer)),
+            }
+        }
+        self.forget_server();
+        out
+    }
+
+    /// Nothing more comes from the server that is answered, or late, or goes on.
+    fn forget_server(&mut self) {
         self.asked.clear();
+        self.asked_as.clear();
         self.over.clear();
-        self.tasks.clear();
+        self.logged.clear();
+        for client in self.ports.values_mut() {
+            client.asked.clear();
+            client.late = 0;
+        }
+        self.tasks = Tasks::default();
+        self.elicitations = Elicitations::default();
     }
 
     /// A request of our own: its id and its line.
@@ -245,358 +421,110 @@ impl Mux {
         Ok((id, edits.apply(line)))
     }
 
+    /// A request of our own whose answer changes nothing.
+    fn aside(&mut self, method: &str, params: &Value) -> Vec<u8> {
+        let own = self.enter(Port::OURS, Token::Number(0), None, Kind::Aside);
+        json!({ "jsonrpc": "2.0", "id": own, "method": method, "params": params })
+            .to_string()
+            .into_bytes()
+    }
+
     /// Forgets a request. The line tells the server so.
-    pub(super) fn cancel(&mut self, id: u64) -> Option<Vec<u8>> {
-        let pending = self.pending.remove(&id)?;
-        self.remember(id, None);
+    pub(super) fn cancel(&mut self, own: u64) -> Option<Vec<u8>> {
+        let pending = self.close(own)?;
+        self.abandoned(own, &pending);
+        self.remember(own, Late { port: pending.port, listen: None });
         // The one request that must not be cancelled.
-        (pending.kind != Kind::Initialize).then(|| {
-            let params = json!({ "requestId": id, "reason": "nobody waits for it any more" });
+        (!matches!(pending.kind, Kind::Initialize)).then(|| {
+            let params = json!({ "requestId": own, "reason": "nobody waits for it any more" });
             json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })
                 .to_string()
                 .into_bytes()
         })
     }
 
-    /// A line of an attached client.
-    pub(super) fn port_says(&mut self, port: Port, line: Vec<u8>) -> Routed {
-        let mut out = Routed::default();
-        if !self.ports.contains(&port) {
-            return out;
-        }
-        let refuse = |code, message: &str| vec![(port, error("null", code, message))];
-        let envelope = match envelope::read(&line) {
-            Line::One(envelope) => envelope,
-            Line::Many(_) => {
-                out.to_ports = refuse(INVALID_REQUEST, "batches are not supported");
-                return out;
-            }
-            Line::Odd => {
-                out.to_ports = refuse(INVALID_REQUEST, "this is not a JSON-RPC message");
-                return out;
-            }
-            Line::Noise => {
-                out.to_ports = refuse(PARSE_ERROR, "this is not JSON");
-                return out;
-            }
-        };
-        let method = envelope.method.as_deref().unwrap_or_default();
-        match (envelope.shape(), method, envelope.id) {
-            (Shape::Request, "ping", Some(id)) => {
-                out.to_ports.push((port, answer(id.get(), "{}")));
-            }
-            (Shape::Request, "initialize", Some(id)) => {
-                out.to_ports.push((port, self.welcome(id)));
-            }
-            (Shape::Request, _, Some(id)) => match self.admit(port, &line, &envelope) {
-                Ok((_, edits)) => out.to_server.push(edits.apply(line)),
-                Err(unsent) => out.to_ports.push((port, unsent.answer(id))),
-            },
-            (Shape::Notification, "notifications/initialized", _) => {}
-            (Shape::Notification, "notifications/cancelled", _) => {
-                match self.cancelled_by_port(port, &line, &envelope) {
-                    Some(edits) => out.to_server.push(edits.apply(line)),
-                    None => self.drop_one(),
-                }
-            }
-            (Shape::Notification, ..) => out.to_server.push(line),
-            (Shape::Response, _, Some(id)) => {
-                let asked = own(id)
-                    .filter(|own| self.asked.get(own).is_some_and(|asked| asked.port == port));
-                match asked.and_then(|own| self.asked.remove(&own)) {
-                    Some(asked) => {
-                        let mut edits = Edits::default();
-                        edits.put(&line, id, asked.id);
-                        out.to_server.push(edits.apply(line));
-                    }
-                    None => self.drop_one(),
-                }
-            }
-            _ => out.to_ports = refuse(INVALID_REQUEST, "this is not a JSON-RPC message"),
-        }
-        out
-    }
-
-    /// A line of the server. What in it is no text is replaced, as most clients do: whoever waits for
-    /// the answer must not wait for ever.
-    pub(super) fn server_says(&mut self, line: Vec<u8>) -> Routed {
-        let mut out = Routed::default();
-        let line = String::from_utf8(line)
-            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
-            .into_bytes();
-        match envelope::read(&line) {
-            // 2025-03-26 allows batches. Each message finds its own way.
-            Line::Many(Items(parts)) if !parts.is_empty() => {
-                for part in parts.iter().map(|part| part.get().as_bytes().to_vec()) {
-                    self.server_says_one(part, &mut out);
-                }
-            }
-            _ => self.server_says_one(line, &mut out),
-        }
-        out
-    }
-
-    fn server_says_one(&mut self, line: Vec<u8>, out: &mut Routed) {
-        let Line::One(envelope) = envelope::read(&line) else { return self.drop_one() };
-        match (envelope.shape(), envelope.id) {
-            (Shape::Request, Some(id)) if envelope.method.as_deref() == Some("ping") => {
-                out.to_server.push(answer(id.get(), "{}"));
-            }
-            (Shape::Request, Some(id)) => match self.question(id) {
-                Ok((port, own)) => {
-                    let mut edits = Edits::default();
-                    edits.put(&line, id, own.to_string());
-                    out.to_ports.push((port, edits.apply(line)));
-                }
-                Err(refusal) => out.to_server.push(refusal),
-            },
-            (Shape::Notification, _) => self.notification(line, out),
-            (Shape::Response, Some(id)) => match own(id) {
-                Some(own) => self.response(own, line, out),
-                None => self.drop_one(),
-            },
-            _ => self.drop_one(),
-        }
-    }
-
-    /// Enters a client's request, and says how its line is to be changed for the server.
-    fn admit(
-        &mut self,
-        port: Port,
-        line: &[u8],
-        envelope: &Envelope<'_>,
-    ) -> Result<(u64, Edits), Unsent> {
-        let (Some(id), Some(method)) = (envelope.id, envelope.method.as_deref()) else {
-            return Err(Unsent::Unreadable);
-        };
-        let params = Members::of(envelope.params).ok_or(Unsent::Unreadable)?;
-        // Anything but a string or a number is no token, and for the server to complain about.
-        let meta = params.meta().ok_or(Unsent::Unreadable)?;
-        let token = meta.progress_token.filter(|token| is_token(token));
-        if [Some(id), token].into_iter().flatten().any(|raw| raw.get().len() > LONGEST_TOKEN) {
-            return Err(Unsent::Unreadable);
-        }
-        let kind = match method {
-            "initialize" => Kind::Initialize,
-            "subscriptions/listen" => Kind::Listen,
-            "tools/list" => Kind::ToolsList,
-            "tools/call" => {
-                self.may_call(params.name)?;
-                if params.task.is_some() { Kind::Task } else { Kind::Plain }
-            }
-            _ if params.task.is_some() => Kind::Task,
-            _ => Kind::Plain,
-        };
-        if self.in_flight() >= MOST {
-            return Err(Unsent::TooBusy);
-        }
+    /// Enters a request under a new id.
+    fn enter(&mut self, port: Port, id: Token, token: Option<Token>, kind: Kind) -> u64 {
         self.last_id += 1;
         let own = self.last_id;
-        let mut edits = Edits::default();
-        edits.put(line, id, own.to_string());
-        if let Some(token) = token {
-            edits.put(line, token, own.to_string());
+        if let Some(client) = self.ports.get_mut(&port) {
+            client.open.insert((id.clone(), own));
         }
-        let token = token.map(|token| token.get().into());
-        self.pending.insert(own, Pending { port, id: id.get().into(), token, kind });
-        Ok((own, edits))
+        self.pending.insert(own, Pending { port, id, token, kind });
+        own
     }
 
-    fn may_call(&self, name: Option<&RawValue>) -> Result<(), Unsent> {
-        if self.allows_all() {
-            return Ok(());
-        }
-        let name = name.and_then(|name| serde_json::from_str::<String>(name.get()).ok());
-        let name = name.unwrap_or_default();
-        if spec::allowed(&self.tools, &name) { Ok(()) } else { Err(Unsent::NotAllowed(name)) }
-    }
-
-    fn allows_all(&self) -> bool {
-        self.tools.iter().any(|pattern| pattern == "*")
-    }
-
-    /// The answer to a client's `initialize`: what the server told us. It has shaken hands with us
-    /// already, and a second time would make some servers forget whom they speak with.
-    fn welcome(&self, id: &RawValue) -> Vec<u8> {
-        match &self.greeting {
-            Greeting::Legacy(result) => answer(id.get(), result),
-            Greeting::Modern => {
-                let message = format!("this server speaks {MODERN} only");
-                error(id.get(), UNSUPPORTED_VERSION, &message)
-            }
-            Greeting::NotYet => error(id.get(), INTERNAL_ERROR, "the server is not ready yet"),
-        }
-    }
-
-    fn cancelled_by_port(
-        &mut self,
-        port: Port,
-        line: &[u8],
-        envelope: &Envelope<'_>,
-    ) -> Option<Edits> {
-        let request = Members::of(envelope.params)?.request_id?;
-        let its = |(own, pending): (&u64, &Pending)| {
-            (pending.port == port && *pending.id == *request.get()).then_some(*own)
-        };
-        let own = self.pending.iter().find_map(its)?;
-        self.pending.remove(&own);
-        self.remember(own, None);
-        let mut edits = Edits::default();
-        edits.put(line, request, own.to_string());
-        Some(edits)
-    }
-
-    /// Who is to be asked what the server asks, and under which id; or the answer to the server.
-    fn question(&mut self, id: &RawValue) -> Result<(Port, u64), Vec<u8>> {
-        if id.get().len() > LONGEST_TOKEN {
-            return Err(error("null", INVALID_REQUEST, "this id is too long"));
-        }
-        // Nothing says which client a question belongs to, so with several it is nobody's.
-        let [port] = self.ports.iter().copied().collect::<Vec<_>>()[..] else {
-            let message = "there is not exactly one client that could be asked";
-            return Err(error(id.get(), METHOD_NOT_FOUND, message));
-        };
-        if self.in_flight() >= MOST {
-            return Err(error(id.get(), INTERNAL_ERROR, "too many requests in flight"));
-        }
-        self.last_id += 1;
-        self.asked.insert(self.last_id, Asked { port, id: id.get().into() });
-        Ok((port, self.last_id))
-    }
-
-    fn response(&mut self, own: u64, line: Vec<u8>, out: &mut Routed) {
-        let late = || self.over.remove(&own);
-        let pending = match self.pending.remove(&own).map(Some).or_else(late) {
-            Some(Some(pending)) => pending,
-            Some(None) => return,
-            None => return self.drop_one(),
-        };
-        let line = self.restored(&pending, line);
-        if pending.port == Port::OURS {
-            return out.to_us.push((own, line));
-        }
-        out.to_ports.push((pending.port, line));
-        if pending.kind == Kind::Task && pending.token.is_some() {
-            self.tasks.insert(own, pending);
-            if self.tasks.len() > REMEMBERED {
-                self.tasks.pop_first();
-            }
-        }
-    }
-
-    /// An answer as its client may see it: with the client's own id, and without tools that are not
-    /// on the list.
-    fn restored(&self, pending: &Pending, line: Vec<u8>) -> Vec<u8> {
-        let unreadable = || error(&pending.id, INTERNAL_ERROR, "the answer could not be read");
-        let Line::One(envelope) = envelope::read(&line) else { return unreadable() };
-        let mut edits = Edits::default();
-        if let Some(id) = envelope.id {
-            edits.put(&line, id, &*pending.id);
-        }
-        if pending.kind == Kind::ToolsList && !self.allows_all() {
-            // What cannot be filtered is not shown.
-            let Some(result) = Members::of(envelope.result) else { return unreadable() };
-            if let Some(tools) = result.tools {
-                let Some(kept) = self.filtered(tools) else { return unreadable() };
-                edits.put(&line, tools, kept);
-            }
-        }
-        if pending.kind == Kind::Listen {
-            let meta = Members::of(envelope.result).and_then(|result| result.meta());
-            if let Some(subscription) = meta.and_then(|meta| meta.subscription) {
-                edits.put(&line, subscription, &*pending.id);
-            }
-        }
-        edits.apply(line)
-    }
-
-    fn filtered(&self, tools: &RawValue) -> Option<String> {
-        let Items(tools) = serde_json::from_str(tools.get()).ok()?;
-        let allowed = |tool: &&&RawValue| {
-            let name = Members::of(Some(tool)).and_then(|tool| tool.name);
-            name.is_some_and(|name| self.may_call(Some(name)).is_ok())
-        };
-        let kept: Vec<&str> = tools.iter().filter(allowed).map(|tool| tool.get()).collect();
-        Some(format!("[{}]", kept.join(",")))
-    }
-
-    fn notification(&mut self, line: Vec<u8>, out: &mut Routed) {
-        let Line::One(envelope) = envelope::read(&line) else { return self.drop_one() };
-        let Some(params) = Members::of(envelope.params) else { return self.drop_one() };
-        let Some(meta) = params.meta() else { return self.drop_one() };
-        let method = envelope.method.as_deref().unwrap_or_default();
-        out.tools_changed |= method == "notifications/tools/list_changed";
-        let mut edits = Edits::default();
-        let port = match (method, meta.subscription) {
-            ("notifications/progress", _) => {
-                let own = params.progress_token.and_then(own);
-                let of = |own| self.pending.get(&own).or_else(|| self.tasks.get(&own));
-                let pending = own.and_then(of);
-                let (Some(Pending { port, token: Some(token), .. }), Some(raw)) =
-                    (pending, params.progress_token)
-                else {
-                    return self.drop_one();
-                };
-                edits.put(&line, raw, &**token);
-                *port
-            }
-            ("notifications/cancelled", _) => {
-                let Some(request) = params.request_id else { return self.drop_one() };
-                let Some((port, id)) = self.cancelled_by_server(request, out) else {
-                    return self.drop_one();
-                };
-                edits.put(&line, request, id);
-                port
-            }
-            (_, Some(subscription)) => {
-                let listen = own(subscription).and_then(|own| self.pending.get(&own));
-                let Some(listen) = listen.filter(|listen| listen.kind == Kind::Listen) else {
-                    return self.drop_one();
-                };
-                edits.put(&line, subscription, &*listen.id);
-                listen.port
-            }
-            _ => {
-                out.to_ports.extend(self.ports.iter().map(|port| (*port, line.clone())));
-                return;
-            }
-        };
-        // Ours has no ear for notifications.
-        if port != Port::OURS {
-            out.to_ports.push((port, edits.apply(line)));
-        }
-    }
-
-    /// The server takes back a question, or ends a listen: whose, and under which id there.
-    fn cancelled_by_server(
-        &mut self,
-        request: &RawValue,
-        out: &mut Routed,
-    ) -> Option<(Port, String)> {
-        let its = |(own, asked): (&u64, &Asked)| (*asked.id == *request.get()).then_some(*own);
-        if let Some(own) = self.asked.iter().find_map(its) {
-            return self.asked.remove(&own).map(|asked| (asked.port, own.to_string()));
-        }
-        let own = own(request)?;
-        self.pending.get(&own).filter(|pending| pending.kind == Kind::Listen)?;
+    /// Strikes a request out. Whether it was answered is for the caller to say.
+    fn close(&mut self, own: u64) -> Option<Pending> {
         let pending = self.pending.remove(&own)?;
-        let back = (pending.port, pending.id.to_string());
-        if pending.port == Port::OURS {
-            let message = "the server ended the subscription";
-            out.to_us.push((own, error(&pending.id, INTERNAL_ERROR, message)));
-            self.remember(own, None);
-        } else {
-            self.remember(own, Some(pending));
+        if let Some(client) = self.ports.get_mut(&pending.port) {
+            // Sorted by what the set holds, so the pair is made once more.
+            client.open.remove(&(pending.id.clone(), own));
         }
-        Some(back)
+        Some(pending)
     }
 
-    fn remember(&mut self, own: u64, pending: Option<Pending>) {
-        self.over.insert(own, pending);
-        if self.over.len() > REMEMBERED {
-            self.over.pop_first();
+    /// The answer to this request will not be heard. True if the server is to be told that nobody
+    /// wants to know of its resource any more.
+    fn abandoned(&mut self, own: u64, pending: &Pending) -> bool {
+        match &pending.kind {
+            Kind::SetLevel(_) => self.levels.abandoned(),
+            Kind::Subscribe(uri) => {
+                return self.subscriptions.abandoned(pending.port, uri, own);
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Strikes out a server's request.
+    fn unask(&mut self, own: u64) -> Option<Asked> {
+        let asked = self.asked.remove(&own)?;
+        self.asked_as.remove(&(asked.id.clone(), own));
+        if let Some(client) = self.ports.get_mut(&asked.port) {
+            client.asked.remove(&own);
+        }
+        Some(asked)
+    }
+
+    fn remember(&mut self, own: u64, late: Late) {
+        if let Some(client) = self.ports.get_mut(&late.port) {
+            client.late += 1;
+        }
+        self.over.insert(own, late);
+        if self.over.len() > REMEMBERED
+            && let Some(oldest) = self.over.keys().next().copied()
+        {
+            self.forget(oldest);
         }
     }
+
+    /// A late answer has come, or will not be waited for any longer.
+    fn forget(&mut self, own: u64) -> Option<Late> {
+        let late = self.over.remove(&own)?;
+        self.logged.remove(&own);
+        if let Some(client) = self.ports.get_mut(&late.port) {
+            client.late -= 1;
+        }
+        Some(late)
+    }
+
+    /// The only client, if whatever the server says can only be for it: one that has left may have
+    /// left something behind that the server still works on.
+    fn alone(&self) -> Option<Port> {
+        let mut ports = self.ports.iter();
+        match (ports.next(), ports.next()) {
+            (Some((port, client)), None) if !self.is_shared() || client.late == self.over.len() => {
+                Some(*port)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The revision that an `InitializeResult` speaks of.
+fn version(result: &RawValue) -> Option<Box<str>> {
+    Members::of(Some(result))?.protocol_version.and_then(envelope::text).map(|text| (*text).into())
 }
 
 #[cfg(test)]

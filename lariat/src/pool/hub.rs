@@ -315,7 +315,8 @@ impl Hub {
         let inner = self.inner();
         match (&inner.terms, &inner.verdict) {
             (Terms::Legacy { version, capabilities }, Verdict::Shared) => {
-                Opening::Ours { version: version.clone(), capabilities: capabilities.clone() }
+                let (version, capabilities) = (version.clone(), capabilities.clone());
+                Opening::Ours { version, capabilities, again }
             }
             (Terms::Modern { .. }, _) => Opening::Straight,
             _ if again => Opening::Again,

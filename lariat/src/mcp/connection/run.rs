@@ -26,6 +26,8 @@ pub(crate) enum Opening {
         version: String,
         /// What we say that our clients can do.
         capabilities: Map<String, Value>,
+        /// Another was greeted so before, and the clients know what that one said.
+        again: bool,
     },
     /// As its one client greeted the one before.
     Again,
@@ -79,9 +81,11 @@ impl Connection {
         input: &mut (impl AsyncWrite + Unpin),
         opening: Opening,
     ) -> Result<(), Error> {
+        let garbled = || Err(Error::Garbled("initialize".into()));
+        let is_other;
         match opening {
             Opening::Straight => return Ok(()),
-            Opening::Ours { version, capabilities } => {
+            Opening::Ours { version, capabilities, again } => {
                 let hello = json!({
                     "protocolVersion": version, "capabilities": capabilities, "clientInfo": us(),
                 });
@@ -90,24 +94,25 @@ impl Connection {
                 say(input, line).await?;
                 let line = answer.await.map_err(|_| Error::Closed)?;
                 drop(waiting);
-                let garbled = || Err(Error::Garbled("initialize".into()));
                 let result = result(&line).unwrap_or_else(garbled)?;
                 let initialized =
                     json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
                 say(input, initialized.to_string().into_bytes()).await?;
-                self.0.lock().mux.greeted(&result);
+                let mut state = self.0.lock();
+                is_other = again && !state.mux.is_same_greeting(&line);
+                state.mux.greeted(&result);
             }
             Opening::Again => {
-                let Some((id, initialize, initialized)) = self.0.lock().mux.greeting_again() else {
-                    return Ok(());
-                };
-                let (waiting, answer) = Waiting::of(&self.0, id);
-                say(input, initialize).await?;
+                let again = self.0.lock().mux.greeting_again();
+                // Nothing was said by which it was greeted, so there is nothing to repeat.
+                let Some(again) = again else { return Ok(()) };
+                let (waiting, answer) = Waiting::of(&self.0, again.id);
+                say(input, again.initialize).await?;
                 let line = answer.await.map_err(|_| Error::Closed)?;
                 drop(waiting);
-                let garbled = || Err(Error::Garbled("initialize".into()));
                 result(&line).unwrap_or_else(garbled)?;
-                if let Some(initialized) = initialized {
+                is_other = !self.0.lock().mux.is_same_greeting(&line);
+                if let Some(initialized) = again.initialized {
                     say(input, initialized).await?;
                 }
             }
@@ -116,7 +121,23 @@ impl Connection {
         for line in again {
             say(input, line).await?;
         }
+        if is_other {
+            self.tell_changed();
+        }
         Ok(())
+    }
+
+    /// The server is another than before: whoever keeps lists of what it offers is to ask again.
+    fn tell_changed(&self) {
+        let queues: Vec<Queue> = self.0.lock().ports.values().cloned().collect();
+        for what in ["tools", "prompts", "resources"] {
+            let method = format!("notifications/{what}/list_changed");
+            let line = json!({ "jsonrpc": "2.0", "method": method }).to_string();
+            for queue in &queues {
+                // One that has left does not need it.
+                let _left = queue.lend(line.clone().into_bytes());
+            }
+        }
     }
 
     /// Lets go of the server, if nothing speaks against it: from here on what is said waits for the
@@ -175,7 +196,7 @@ impl Connection {
 
     /// What it did that makes it unfit for several clients, if it has.
     pub(crate) fn hazard(&self) -> Option<&'static str> {
-        self.0.lock().mux.hazard()
+        self.0.lock().mux.hazards().first().copied()
     }
 }
 
@@ -216,6 +237,9 @@ impl Shared {
             let mut state = self.lock();
             state.last = Instant::now();
             let Routed { to_server, to_ports, to_us, tools_changed } = state.mux.server_says(line);
+            if state.mux.take_hazard().is_some() {
+                self.company_changed.notify_one();
+            }
             for (id, line) in to_us {
                 let waiting = state.waiting.remove(&id);
                 // Somebody who has just stopped waiting does not want it.
