@@ -12,6 +12,8 @@ mod kit;
 #[cfg(feature = "rmcp")]
 #[path = "sessions/peer.rs"]
 mod peer;
+#[path = "sessions/shared.rs"]
+mod shared;
 #[path = "sessions/speech.rs"]
 mod speech;
 #[path = "sessions/table.rs"]
@@ -31,6 +33,7 @@ fn main() {
     let mut tests: Vec<Trial> = table::tests();
     tests.extend(ends::tests());
     tests.extend(turnover::tests());
+    tests.extend(shared::tests());
     tests.extend(speech::tests());
     #[cfg(feature = "rmcp")]
     tests.extend(peer::tests());
