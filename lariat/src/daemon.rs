@@ -5,6 +5,7 @@
 //! from the other end, [`api`] what goes between them.
 
 pub mod api;
+mod base64;
 pub mod client;
 mod crowd;
 mod handle;
@@ -14,6 +15,7 @@ mod lease;
 mod ledger;
 mod lookout;
 mod metrics;
+mod oauth;
 mod page;
 mod picture;
 mod registry;
