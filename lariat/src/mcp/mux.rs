@@ -344,6 +344,9 @@ impl Mux {
         let Some(client) = self.ports.get(&port) else { return out };
         let mut gone: Vec<u64> = client.open.iter().map(|(_, own)| *own).collect();
         gone.sort_unstable();
+        // Before its requests are cancelled: one of them may be to subscribe, and whether the server
+        // has heeded that is not known.
+        let uris = self.subscriptions.depart(port);
         for own in gone {
             out.to_server.extend(self.cancel(own));
         }
@@ -355,7 +358,7 @@ impl Mux {
             }
         }
         self.levels.depart(port);
-        for uri in self.subscriptions.depart(port) {
+        for uri in uris {
             out.to_server.push(self.aside("resources/unsubscribe", &json!({ "uri": uri })));
         }
         // Without a handshake a client is no more than its requests, and comes back for its task.
@@ -527,5 +530,9 @@ fn version(result: &RawValue) -> Option<Box<str>> {
     Members::of(Some(result))?.protocol_version.and_then(envelope::text).map(|text| (*text).into())
 }
 
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! What the server says, on its way to whom it concerns.
 
 use super::levels::Level;
+use super::tasks;
 use super::{Asked, Company, Greeting, Kind, Late, MOST, Mux, Pending, Port, Routed, version};
 use crate::mcp::envelope::{
     self, Edits, Envelope, Failure, Items, Line, Members, Meta, Shape, Token, own, text,
@@ -239,12 +240,11 @@ impl Mux {
         let inside = members.task.and_then(|task| Members::of(Some(task)));
         let task = inside.filter(|task| task.task_id.is_some()).unwrap_or(members);
         let Some(id) = task.task_id.and_then(short) else { return };
-        let status = task.status.and_then(text);
-        let is_open = status.is_some() || matches!(pending.kind, Kind::Task);
+        let is_open = match task.status.and_then(text) {
+            Some(status) => !tasks::is_end(&status),
+            None => matches!(pending.kind, Kind::Task),
+        };
         self.tasks.begin(pending.port, own, &id, pending.token.clone(), is_open);
-        if let Some(status) = status {
-            self.tasks.status(&id, &status);
-        }
     }
 
     fn begin_elicitations(&mut self, port: Port, failure: &RawValue) {

@@ -80,7 +80,7 @@ impl Tasks {
 
     /// The server says how far it is.
     pub(super) fn status(&mut self, id: &str, status: &str) {
-        if matches!(status, "completed" | "failed" | "cancelled") {
+        if is_end(status) {
             self.finish(id);
         }
     }
@@ -112,6 +112,11 @@ impl Tasks {
             }
         }
     }
+}
+
+/// True if a task with this status does nothing any more.
+pub(super) fn is_end(status: &str) -> bool {
+    matches!(status, "completed" | "failed" | "cancelled")
 }
 
 /// Who was sent to which page, for when the server says that the visit is over.

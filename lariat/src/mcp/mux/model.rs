@@ -1,0 +1,871 @@
+//! The mux once more, slow and plain: lists that are searched from end to end, and lines that are
+//! taken apart letter by letter. What it says is what the other has to say.
+
+mod reading;
+
+use super::{Company, Port};
+use reading::{Message, Object, Read, is_token, read};
+use serde_json::{Value, json};
+use std::ops::Range;
+
+/// What somebody hears.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Said {
+    /// A line of somebody else, with these bytes.
+    Line(String),
+    /// An error of our own: the id as it is written, and the code.
+    Error(String, i64),
+    /// A message of our own, whatever the order of its keys.
+    Ours(Value),
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Heard {
+    pub(super) server: Vec<Said>,
+    pub(super) ports: Vec<(Port, Said)>,
+    pub(super) us: Vec<(u64, Said)>,
+    pub(super) tools_changed: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Greeting {
+    NotYet,
+    Legacy(String),
+    Modern,
+    ByClient(Option<String>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    Waiting,
+    /// Over for its client; the answer is swallowed, or passed on if it was a listen.
+    Late,
+    LateListen,
+    Done,
+}
+
+#[derive(Debug, Clone)]
+struct Request {
+    own: u64,
+    port: Port,
+    id: String,
+    token: Option<String>,
+    method: String,
+    /// The level, the resource or the task that it is about.
+    about: Option<String>,
+    has_task: bool,
+    wants_logs: bool,
+    level_before: Option<usize>,
+    told: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+struct Task {
+    id: String,
+    port: Option<Port>,
+    own: u64,
+    token: Option<String>,
+    is_open: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Model {
+    pub(super) tools: Vec<String>,
+    pub(super) company: Company,
+    pub(super) greeting: Greeting,
+    pub(super) ports: Vec<Port>,
+    greeted: Vec<Port>,
+    pub(super) last: u64,
+    requests: Vec<Request>,
+    /// Own id, who was asked, the server's id.
+    questions: Vec<(u64, Port, String)>,
+    levels: Vec<(Port, usize)>,
+    agreed: Option<(u64, usize)>,
+    /// Who, which, by which request until the server has agreed.
+    holds: Vec<(Port, String, Option<u64>)>,
+    /// Resources of which the server may want to tell us.
+    known: Vec<String>,
+    tasks: Vec<Task>,
+    pages: Vec<(String, Port)>,
+    pub(super) dropped: u64,
+    pub(super) hazards: usize,
+}
+
+const LEVELS: [&str; 8] =
+    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+const CANCELLED: &str = "notifications/cancelled";
+
+impl Model {
+    pub(super) fn new(tools: Vec<String>, company: Company, greeting: Greeting) -> Model {
+        Model {
+            tools,
+            company,
+            greeting,
+            ports: Vec::new(),
+            greeted: Vec::new(),
+            last: 0,
+            requests: Vec::new(),
+            questions: Vec::new(),
+            levels: Vec::new(),
+            agreed: None,
+            holds: Vec::new(),
+            known: Vec::new(),
+            tasks: Vec::new(),
+            pages: Vec::new(),
+            dropped: 0,
+            hazards: 0,
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.requests.iter().filter(|r| r.state == State::Waiting).count() + self.questions.len()
+    }
+
+    pub(super) fn in_flight_of(&self, port: Port) -> usize {
+        self.requests.iter().filter(|r| r.state == State::Waiting && r.port == port).count()
+    }
+
+    pub(super) fn may_sleep(&self) -> bool {
+        let said = self.requests.iter().any(|r| r.method == "initialize");
+        let is_repeatable = !matches!(self.greeting, Greeting::ByClient(_)) || said;
+        self.in_flight() == 0 && self.tasks.iter().all(|task| !task.is_open) && is_repeatable
+    }
+
+    fn is_shared(&self) -> bool {
+        let is_private = matches!(self.greeting, Greeting::ByClient(_)) && self.ports.len() < 2;
+        self.company == Company::Strangers && !is_private
+    }
+
+    fn is_modern(&self) -> bool {
+        self.greeting == Greeting::Modern
+    }
+
+    fn allows(&self, tool: &str) -> bool {
+        self.tools.iter().any(|pattern| pattern == "*" || pattern == tool)
+    }
+
+    /// The only client, if nobody who has left can be meant.
+    fn alone(&self) -> Option<Port> {
+        let [port] = self.ports[..] else { return None };
+        let ghost =
+            |r: &Request| matches!(r.state, State::Late | State::LateListen) && r.port != port;
+        (!self.is_shared() || !self.requests.iter().any(ghost)).then_some(port)
+    }
+
+    fn aside(&mut self, method: &str, uri: &str, heard: &mut Heard) {
+        let params = json!({ "uri": uri });
+        self.last += 1;
+        let own = self.last;
+        heard.server.push(Said::Ours(
+            json!({ "jsonrpc": "2.0", "id": own, "method": method, "params": params }),
+        ));
+        self.requests.push(Request {
+            own,
+            port: Port::OURS,
+            id: "0".into(),
+            token: None,
+            method: "aside".into(),
+            about: None,
+            has_task: false,
+            wants_logs: false,
+            level_before: None,
+            told: 0,
+            state: State::Waiting,
+        });
+    }
+
+    /// Nobody will hear the answer to this request.
+    fn abandon(&mut self, at: usize, heard: Option<&mut Heard>) {
+        self.requests[at].state = State::Late;
+        let request = self.requests[at].clone();
+        match (&*request.method, request.about) {
+            ("logging/setLevel", Some(_)) => self.agreed = None,
+            ("resources/subscribe", Some(uri)) => {
+                let its = |(port, held, own): &(Port, String, Option<u64>)| {
+                    *port == request.port && *held == uri && *own == Some(request.own)
+                };
+                let is_held = self.holds.iter().any(|(_, held, _)| *held == uri);
+                let before = self.holds.len();
+                self.holds.retain(|hold| !its(hold));
+                if before > self.holds.len() && self.holds.iter().all(|(_, held, _)| *held != uri) {
+                    self.known.retain(|known| *known != uri);
+                    if let Some(heard) = heard {
+                        self.aside("resources/unsubscribe", &uri, heard);
+                    }
+                } else if is_held {
+                    self.known.push(uri);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn depart(&mut self, port: Port) -> Heard {
+        let mut heard = Heard::default();
+        if !self.ports.contains(&port) {
+            return heard;
+        }
+        let mut uris: Vec<String> =
+            self.holds.iter().filter(|hold| hold.0 == port).map(|hold| hold.1.clone()).collect();
+        uris.sort();
+        self.holds.retain(|hold| hold.0 != port);
+        uris.retain(|uri| self.holds.iter().all(|hold| hold.1 != *uri));
+        self.known.retain(|known| !uris.contains(known));
+        for at in 0..self.requests.len() {
+            if self.requests[at].port == port && self.requests[at].state == State::Waiting {
+                if self.requests[at].method != "initialize" {
+                    heard.server.push(Said::Ours(json!({
+                        "jsonrpc": "2.0", "method": CANCELLED,
+                        "params": {
+                            "requestId": self.requests[at].own,
+                            "reason": "nobody waits for it any more",
+                        },
+                    })));
+                }
+                self.abandon(at, None);
+            }
+        }
+        self.ports.retain(|p| *p != port);
+        self.greeted.retain(|p| *p != port);
+        for (_, asked, id) in &self.questions {
+            if *asked == port {
+                heard.server.push(Said::Error(id.clone(), -32603));
+            }
+        }
+        self.questions.retain(|(_, asked, _)| *asked != port);
+        self.levels.retain(|(p, _)| *p != port);
+        for uri in uris {
+            self.aside("resources/unsubscribe", &uri, &mut heard);
+        }
+        if self.is_modern() {
+            for task in self.tasks.iter_mut().filter(|task| task.port == Some(port)) {
+                (task.port, task.token) = (None, None);
+            }
+        } else {
+            self.tasks.retain(|task| task.port != Some(port));
+        }
+        heard
+    }
+
+    pub(super) fn arrive(&mut self, port: Port) {
+        self.ports.push(port);
+    }
+
+    pub(super) fn server_left(&mut self) -> Heard {
+        let mut heard = Heard::default();
+        for at in 0..self.requests.len() {
+            if self.requests[at].state != State::Waiting {
+                continue;
+            }
+            let Request { own, port, id, method, .. } = self.requests[at].clone();
+            self.abandon(at, None);
+            let error = Said::Error(id, -32000);
+            match port {
+                Port::OURS if method == "aside" => {}
+                Port::OURS => heard.us.push((own, error)),
+                port => heard.ports.push((port, error)),
+            }
+        }
+        self.requests.iter_mut().for_each(|request| request.state = State::Done);
+        self.questions.clear();
+        self.tasks.clear();
+        self.pages.clear();
+        heard
+    }
+
+    pub(super) fn port_says(&mut self, port: Port, line: &[u8]) -> Heard {
+        let mut heard = Heard::default();
+        if self.ports.contains(&port) {
+            let text = std::str::from_utf8(line).ok();
+            match text.map_or(Read::Noise, read) {
+                Read::Noise => heard.ports.push((port, Said::Error("null".into(), -32700))),
+                Read::Many(parts) if !parts.is_empty() && self.has_batches() => {
+                    for part in parts {
+                        let part = &text.unwrap()[part];
+                        match read(part) {
+                            Read::One(one) => self.port_says_one(port, part, &one, &mut heard),
+                            _ => heard.ports.push((port, Said::Error("null".into(), -32600))),
+                        }
+                    }
+                }
+                Read::One(one) => self.port_says_one(port, text.unwrap(), &one, &mut heard),
+                _ => heard.ports.push((port, Said::Error("null".into(), -32600))),
+            }
+        }
+        heard
+    }
+
+    fn has_batches(&self) -> bool {
+        let (Greeting::Legacy(result) | Greeting::ByClient(Some(result))) = &self.greeting else {
+            return false;
+        };
+        let version = Object::of(result, &Some(0..result.len()))
+            .and_then(|result| result.text("protocolVersion"));
+        self.company == Company::Strangers && version.as_deref() == Some("2025-03-26")
+    }
+
+    fn port_says_one(&mut self, port: Port, line: &str, one: &Message, heard: &mut Heard) {
+        let method = one.method.as_deref().unwrap_or_default();
+        let by_client = matches!(self.greeting, Greeting::ByClient(_)) && self.ports[0] == port;
+        let mut refuse = |id: &str, code| heard.ports.push((port, Said::Error(id.into(), code)));
+        let id = one.id.as_ref().map(|id| &line[id.clone()]);
+        match (one.shape(line), id) {
+            ("request", Some(id)) => {
+                let has_ping = self.company == Company::Kin || !self.is_modern();
+                if method == "ping" && has_ping {
+                    heard.ports.push((port, result(id, "{}")));
+                } else if method == "initialize" && !by_client {
+                    match self.greeting.clone() {
+                        Greeting::Modern => refuse(id, -32022),
+                        Greeting::Legacy(known) | Greeting::ByClient(Some(known)) => {
+                            heard.ports.push((port, result(id, &known)));
+                            self.greeted.push(port);
+                        }
+                        _ => refuse(id, -32603),
+                    }
+                } else if id.len() > 4096 {
+                    refuse("null", -32600);
+                } else {
+                    self.request(port, line, one, heard);
+                }
+            }
+            ("notification", _) => match method {
+                "notifications/initialized" if !by_client => {}
+                "notifications/roots/list_changed" if self.is_shared() => {}
+                CANCELLED => {
+                    let params = Object::of(line, &one.params);
+                    let named = params.as_ref().and_then(|params| params.raw("requestId"));
+                    let at = self.requests.iter().position(|r| {
+                        r.state == State::Waiting
+                            && r.port == port
+                            && Some(&*r.id) == named.as_ref().map(|at| &line[at.clone()])
+                    });
+                    match (at, named) {
+                        (Some(at), Some(named)) if self.requests[at].method != "initialize" => {
+                            self.abandon(at, Some(heard));
+                            let own = self.requests[at].own.to_string();
+                            heard.server.push(rewritten(line, vec![(named, own)]));
+                        }
+                        _ => self.dropped += 1,
+                    }
+                }
+                _ => heard.server.push(Said::Line(line.into())),
+            },
+            ("response", Some(id)) => {
+                let at = self
+                    .questions
+                    .iter()
+                    .position(|(own, asked, _)| *asked == port && own.to_string() == id);
+                match at.map(|at| self.questions.remove(at)) {
+                    Some((_, _, theirs)) => {
+                        let place = one.id.clone().unwrap();
+                        heard.server.push(rewritten(line, vec![(place, theirs)]));
+                    }
+                    None => self.dropped += 1,
+                }
+            }
+            _ => refuse("null", -32600),
+        }
+    }
+
+    fn request(&mut self, port: Port, line: &str, one: &Message, heard: &mut Heard) {
+        let place = one.id.clone().unwrap();
+        let id = line[place.clone()].to_string();
+        let method = one.method.clone().unwrap();
+        let refuse = |code| (port, Said::Error(id.clone(), code));
+        let params = Object::of(line, &one.params);
+        let meta = params.as_ref().and_then(|params| params.object("_meta"));
+        let (Some(params), Some(meta)) = (params, meta) else {
+            return heard.ports.push(refuse(-32602));
+        };
+        let token = meta.raw("progressToken").filter(|at| is_token(&line[at.clone()]));
+        if token.as_ref().is_some_and(|token| token.len() > 4096) {
+            return heard.ports.push(refuse(-32602));
+        }
+        if method == "tools/call" && !self.allows(&params.text("name").unwrap_or_default()) {
+            return heard.ports.push(refuse(-32602));
+        }
+        let own = self.last + 1;
+        let mut edits = vec![(place, own.to_string())];
+        edits.extend(token.clone().map(|token| (token, own.to_string())));
+        let mut request = Request {
+            own,
+            port,
+            id: id.clone(),
+            token: token.map(|token| line[token].to_string()),
+            method: method.clone(),
+            about: None,
+            has_task: params.raw("task").is_some(),
+            wants_logs: meta.raw("io.modelcontextprotocol/logLevel").is_some(),
+            level_before: None,
+            told: 0,
+            state: State::Waiting,
+        };
+        let stands = self.company == Company::Strangers && !self.is_modern();
+        let known = (port, result(&id, "{}"));
+        match &*method {
+            "logging/setLevel" if stands => {
+                let word = params.text("level");
+                if let Some(level) = LEVELS.iter().position(|known| Some(*known) == word.as_deref())
+                {
+                    let asking = self.requests.iter().any(|r| {
+                        r.state == State::Waiting && r.method == method && r.about.is_some()
+                    });
+                    request.level_before = self.level(port);
+                    self.levels.retain(|(p, _)| *p != port);
+                    self.levels.push((port, level));
+                    let most = self.levels.iter().map(|(_, level)| *level).min().unwrap();
+                    let is_known = self.agreed.is_some_and(|(_, agreed)| agreed == most);
+                    if self.is_shared() && !asking && is_known {
+                        return heard.ports.push(known);
+                    }
+                    if most != level {
+                        edits.push((params.raw("level").unwrap(), format!("{:?}", LEVELS[most])));
+                    }
+                    (request.about, request.told) = (word, most);
+                }
+            }
+            "resources/subscribe" | "resources/unsubscribe" if stands => {
+                if params.raw("uri").is_some_and(|uri| uri.len() > 4096) {
+                    return heard.ports.push(refuse(-32602));
+                }
+                if let Some(uri) = params.text("uri") {
+                    let of_all = |hold: &&(Port, String, Option<u64>)| hold.1 == uri;
+                    let its = self.holds.iter().filter(of_all).find(|hold| hold.0 == port);
+                    let agreed = self.holds.iter().filter(of_all).any(|hold| hold.2.is_none());
+                    let others = self.holds.iter().filter(of_all).any(|hold| hold.0 != port);
+                    if method == "resources/subscribe" {
+                        let is_known = agreed && self.is_shared();
+                        let stays = its.is_some_and(|hold| hold.2.is_none());
+                        if !stays {
+                            self.holds.retain(|hold| hold.0 != port || hold.1 != uri);
+                            let by = (!is_known).then_some(own);
+                            self.holds.push((port, uri.clone(), by));
+                        }
+                        if is_known {
+                            return heard.ports.push(known);
+                        }
+                        request.about = Some(uri);
+                    } else {
+                        let is_last = its.is_some() && !others;
+                        self.holds.retain(|hold| hold.0 != port || hold.1 != uri);
+                        if is_last {
+                            self.known.retain(|known| *known != uri);
+                        } else if self.is_shared() {
+                            return heard.ports.push(known);
+                        }
+                    }
+                }
+            }
+            "tasks/list" => {}
+            _ if method.starts_with("tasks/") => {
+                request.about = params.text("taskId");
+                let its = self.tasks.iter().any(|task| {
+                    Some(&task.id) == request.about.as_ref() && task.port.is_none_or(|p| p == port)
+                });
+                if self.is_shared() && !its {
+                    return heard.ports.push(refuse(-32602));
+                }
+            }
+            _ => {}
+        }
+        self.last = own;
+        self.requests.push(request);
+        heard.server.push(rewritten(line, edits));
+    }
+
+    fn level(&self, port: Port) -> Option<usize> {
+        self.levels.iter().find(|(p, _)| *p == port).map(|(_, level)| *level)
+    }
+
+    pub(super) fn server_says(&mut self, line: &[u8]) -> Heard {
+        let mut heard = Heard::default();
+        let text = String::from_utf8_lossy(line);
+        match read(&text) {
+            Read::One(one) => self.server_says_one(&text, &one, &mut heard),
+            Read::Many(parts) if !parts.is_empty() => {
+                for part in parts {
+                    match read(&text[part.clone()]) {
+                        Read::One(one) => self.server_says_one(&text[part], &one, &mut heard),
+                        _ => self.dropped += 1,
+                    }
+                }
+            }
+            _ => self.dropped += 1,
+        }
+        heard
+    }
+
+    fn server_says_one(&mut self, line: &str, one: &Message, heard: &mut Heard) {
+        let id = one.id.as_ref().map(|id| &line[id.clone()]);
+        match (one.shape(line), id) {
+            ("request", Some(id)) if one.method.as_deref() == Some("ping") => {
+                heard.server.push(result(id, "{}"));
+            }
+            ("request", Some(id)) => self.question(line, id, one, heard),
+            ("response", Some(id)) => {
+                let at = self
+                    .requests
+                    .iter()
+                    .position(|r| r.state != State::Done && r.own.to_string() == id);
+                match at {
+                    Some(at) => self.response(at, line, one, heard),
+                    None => self.dropped += 1,
+                }
+            }
+            ("notification", _) => {
+                if self.notification(line, one, heard).is_none() {
+                    self.dropped += 1;
+                }
+            }
+            _ => self.dropped += 1,
+        }
+    }
+
+    fn question(&mut self, line: &str, id: &str, one: &Message, heard: &mut Heard) {
+        if id.len() > 4096 {
+            return heard.server.push(Said::Error("null".into(), -32600));
+        }
+        let Some(params) = Object::of(line, &one.params) else {
+            return heard.server.push(Said::Error(id.into(), -32602));
+        };
+        let related = params.object("_meta").map(|meta| {
+            meta.object(RELATED).map(|task| (meta.raw(RELATED).is_some(), task.text("taskId")))
+        });
+        let port = match related {
+            None => None,
+            Some(Some((false, _))) => self.alone(),
+            Some(_) if !self.is_shared() => self.alone(),
+            Some(Some((true, Some(task)))) => self.owner(&task),
+            Some(_) => None,
+        };
+        let Some(port) = port else {
+            self.hazards +=
+                usize::from(!self.ports.is_empty() && self.company == Company::Strangers);
+            return heard.server.push(Said::Error(id.into(), -32601));
+        };
+        self.last += 1;
+        self.questions.push((self.last, port, id.into()));
+        if let Some(page) = params.text("elicitationId")
+            && self.pages.iter().all(|(known, _)| *known != page)
+        {
+            self.pages.push((page, port));
+        }
+        let edits = vec![(one.id.clone().unwrap(), self.last.to_string())];
+        heard.ports.push((port, rewritten(line, edits)));
+    }
+
+    fn owner(&self, task: &str) -> Option<Port> {
+        let owner = self.tasks.iter().find(|known| known.id == task)?.port?;
+        self.ports.contains(&owner).then_some(owner)
+    }
+
+    fn response(&mut self, at: usize, line: &str, one: &Message, heard: &mut Heard) {
+        let request = self.requests[at].clone();
+        self.requests[at].state = State::Done;
+        match request.state {
+            State::Late => return,
+            State::LateListen if !self.ports.contains(&request.port) => return,
+            State::Waiting => self.settle(&request, line, one, heard),
+            _ => {}
+        }
+        let mut edits = vec![(one.id.clone().unwrap(), request.id.clone())];
+        let members = Object::of(line, &one.result);
+        let list = match &*request.method {
+            "tools/list" if !self.tools.contains(&"*".to_string()) => Some("tools"),
+            "tasks/list" if self.is_shared() => Some("tasks"),
+            "subscriptions/listen" => {
+                let meta = members.as_ref().and_then(|result| result.object("_meta"));
+                let tag = meta.and_then(|meta| meta.raw(TAG));
+                edits.extend(tag.map(|tag| (tag, request.id.clone())));
+                None
+            }
+            _ => None,
+        };
+        let mut is_readable = true;
+        if let Some(list) = list {
+            let found = members.as_ref().and_then(|result| result.raw(list));
+            is_readable = members.is_some();
+            if let Some(found) = found {
+                match read(&line[found.clone()]) {
+                    Read::Many(parts) => {
+                        let kept = parts.into_iter().filter_map(|part| {
+                            let item = &line[found.clone()][part];
+                            let object = Object::of(item, &Some(0..item.len()))?;
+                            let keep = match list {
+                                "tools" => self.allows(&object.text("name")?),
+                                _ => {
+                                    let id = object.text("taskId")?;
+                                    self.tasks.iter().any(|task| {
+                                        task.id == id && task.port.is_none_or(|p| p == request.port)
+                                    })
+                                }
+                            };
+                            keep.then(|| item.to_string())
+                        });
+                        let kept = format!("[{}]", kept.collect::<Vec<_>>().join(","));
+                        edits.push((found, kept));
+                    }
+                    _ => is_readable = false,
+                }
+            }
+        }
+        let said = match is_readable {
+            true => rewritten(line, edits),
+            false => Said::Error(request.id, -32603),
+        };
+        match request.port {
+            Port::OURS if request.method == "aside" => {}
+            Port::OURS => heard.us.push((request.own, said)),
+            port => heard.ports.push((port, said)),
+        }
+    }
+
+    fn settle(&mut self, request: &Request, line: &str, one: &Message, heard: &mut Heard) {
+        let failure = one.error.clone().filter(|error| &line[error.clone()] != "null");
+        let success = one.result.clone().filter(|_| failure.is_none());
+        let members = success.as_ref().and_then(|at| Object::of(line, &Some(at.clone())));
+        let error = failure.and_then(|at| Object::of_error(line, &Some(at)));
+        let code = error.as_ref().and_then(|error| error.raw("code"));
+        let code = code.and_then(|code| line[code].parse::<i64>().ok());
+        match (&*request.method, &request.about) {
+            ("initialize", _) => {
+                if let (Some(at), Greeting::ByClient(known)) = (success, &mut self.greeting) {
+                    *known = Some(line[at].into());
+                }
+            }
+            ("logging/setLevel", Some(wanted)) if success.is_some() => {
+                let _ = wanted;
+                if self.agreed.is_none_or(|(own, _)| own < request.own) {
+                    self.agreed = Some((request.own, request.told));
+                }
+            }
+            ("logging/setLevel", Some(wanted)) => {
+                if self.level(request.port).map(|level| LEVELS[level]) == Some(wanted) {
+                    self.levels.retain(|(port, _)| *port != request.port);
+                    self.levels.extend(request.level_before.map(|level| (request.port, level)));
+                }
+            }
+            ("resources/subscribe", Some(uri)) => {
+                if success.is_some() && self.holds.iter().any(|hold| hold.1 == *uri) {
+                    self.known.push(uri.clone());
+                }
+                let its = |hold: &(Port, String, Option<u64>)| {
+                    hold.0 == request.port && hold.1 == *uri && hold.2 == Some(request.own)
+                };
+                match self.holds.iter_mut().find(|hold| its(hold)) {
+                    Some(hold) if success.is_some() => hold.2 = None,
+                    Some(_) => {
+                        self.holds.retain(|hold| !its(hold));
+                        if self.holds.iter().all(|hold| hold.1 != *uri) {
+                            let is_known = self.known.contains(uri);
+                            self.known.retain(|known| known != uri);
+                            if is_known && self.is_shared() {
+                                self.aside("resources/unsubscribe", uri, heard);
+                            }
+                        }
+                    }
+                    None => {}
+                }
+            }
+            (method, Some(task)) if method.starts_with("tasks/") => {
+                let inside = members.as_ref().and_then(|result| result.object("task"));
+                let status = inside.and_then(|task| task.text("status"));
+                let status = status.or(members.and_then(|result| result.text("status")));
+                let is_over = code == Some(-32602)
+                    || method == "tasks/result" && success.is_some()
+                    || status.is_some_and(|status| is_terminal(&status));
+                if is_over {
+                    self.finish(task);
+                }
+                return;
+            }
+            ("tasks/list", _) if self.is_shared() => return,
+            _ => {}
+        }
+        if request.port == Port::OURS {
+            return;
+        }
+        if let Some(members) = members {
+            let inside = members.object("task").filter(|task| task.raw("taskId").is_some());
+            let task = inside.unwrap_or(members);
+            if let Some(id) = task
+                .text("taskId")
+                .filter(|_| task.raw("taskId").is_some_and(|id| id.len() <= 4096))
+                && self.tasks.iter().all(|known| known.id != id)
+            {
+                let status = task.text("status");
+                let is_open = status.as_ref().is_some_and(|status| !is_terminal(status))
+                    || status.is_none() && request.has_task;
+                let (port, own, token) = (Some(request.port), request.own, request.token.clone());
+                self.tasks.push(Task { id, port, own, token, is_open });
+            }
+        }
+        if code == Some(-32042)
+            && let Some(data) = error.and_then(|error| error.object("data"))
+            && let Some(list) = data.raw("elicitations")
+            && let Read::Many(parts) = read(&line[list.clone()])
+        {
+            for part in parts {
+                let item = &line[list.clone()][part];
+                let object = Object::of(item, &Some(0..item.len()));
+                if let Some(page) = object.and_then(|item| item.text("elicitationId"))
+                    && self.pages.iter().all(|(known, _)| *known != page)
+                {
+                    self.pages.push((page, request.port));
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, id: &str) {
+        self.tasks.iter_mut().filter(|task| task.id == id).for_each(|task| task.is_open = false);
+    }
+
+    fn notification(&mut self, line: &str, one: &Message, heard: &mut Heard) -> Option<()> {
+        let params = Object::of(line, &one.params)?;
+        let meta = params.object("_meta")?;
+        let method = one.method.as_deref()?;
+        heard.tools_changed |= method == "notifications/tools/list_changed";
+        let is_task = method.starts_with("notifications/tasks");
+        if let (true, Some(task), Some(status)) =
+            (is_task, params.text("taskId"), params.text("status"))
+            && is_terminal(&status)
+        {
+            self.finish(&task);
+        }
+        let waiting = |own: &str| {
+            let is = |r: &&Request| r.state == State::Waiting && r.own.to_string() == own;
+            self.requests.iter().find(is).cloned()
+        };
+        let as_is = Said::Line(line.into());
+        let port = if method == "notifications/progress" {
+            let at = params.raw("progressToken")?;
+            let (port, token) = match waiting(&line[at.clone()]) {
+                Some(request) => (request.port, request.token?),
+                None => {
+                    let own = &line[at.clone()];
+                    let its = |task: &&Task| task.is_open && task.own.to_string() == own;
+                    let task = self.tasks.iter().find(its)?;
+                    (task.port?, task.token.clone()?)
+                }
+            };
+            heard
+                .ports
+                .extend((port != Port::OURS).then(|| (port, rewritten(line, vec![(at, token)]))));
+            return Some(());
+        } else if method == CANCELLED {
+            let at = params.raw("requestId")?;
+            let asked = self.questions.iter().position(|(_, _, id)| *id == line[at.clone()]);
+            let (port, id) = match asked.map(|asked| self.questions.remove(asked)) {
+                Some((own, port, _)) => (port, own.to_string()),
+                None => {
+                    let request = waiting(&line[at.clone()])?;
+                    if request.method != "subscriptions/listen" {
+                        return None;
+                    }
+                    let at = self.requests.iter().position(|r| r.own == request.own)?;
+                    self.requests[at].state = State::LateListen;
+                    (request.port, request.id)
+                }
+            };
+            heard.ports.push((port, rewritten(line, vec![(at, id)])));
+            return Some(());
+        } else if let Some(tag) = meta.raw(TAG) {
+            let listen = waiting(&line[tag.clone()])?;
+            if listen.method != "subscriptions/listen" {
+                return None;
+            }
+            heard.ports.push((listen.port, rewritten(line, vec![(tag, listen.id)])));
+            return Some(());
+        } else if !self.is_shared() {
+            heard.ports.extend(self.ports.iter().map(|port| (*port, as_is.clone())));
+            return Some(());
+        } else {
+            match method {
+                "notifications/resources/updated" => {
+                    let uri = params.text("uri")?;
+                    let concerns = |held: &str| {
+                        uri.strip_prefix(held).is_some_and(|rest| {
+                            rest.is_empty()
+                                || held.ends_with('/')
+                                || ["/", "?", "#"].iter().any(|edge| rest.starts_with(edge))
+                        })
+                    };
+                    let wants = |port: &&Port| {
+                        self.holds.iter().any(|hold| hold.0 == **port && concerns(&hold.1))
+                    };
+                    let before = heard.ports.len();
+                    heard
+                        .ports
+                        .extend(self.ports.iter().filter(wants).map(|port| (*port, as_is.clone())));
+                    return (heard.ports.len() > before).then_some(());
+                }
+                "notifications/tools/list_changed"
+                | "notifications/prompts/list_changed"
+                | "notifications/resources/list_changed" => {
+                    let greeted = self.ports.iter().filter(|port| self.greeted.contains(port));
+                    let before = heard.ports.len();
+                    heard.ports.extend(greeted.map(|port| (*port, as_is.clone())));
+                    return (heard.ports.len() > before).then_some(());
+                }
+                "notifications/message" if self.is_modern() => {
+                    let live = |r: &&Request| r.wants_logs && r.state != State::Done;
+                    let mut asked = self.requests.iter().filter(live);
+                    let port = asked.clone().find(|r| r.state == State::Waiting)?.port;
+                    asked.all(|r| r.port == port).then_some(port)?
+                }
+                "notifications/message" => {
+                    let port = self.alone()?;
+                    let level = params.text("level");
+                    let level = LEVELS.iter().position(|known| Some(*known) == level.as_deref());
+                    match (self.level(port), level) {
+                        (Some(wanted), Some(level)) if level < wanted => return None,
+                        _ => port,
+                    }
+                }
+                "notifications/elicitation/complete" => {
+                    let page = params.text("elicitationId")?;
+                    self.pages.iter().find(|(known, _)| *known == page)?.1
+                }
+                _ if is_task => self.owner(&params.text("taskId")?)?,
+                _ => {
+                    let port = match meta.raw(RELATED) {
+                        Some(_) => meta
+                            .object(RELATED)
+                            .and_then(|task| task.text("taskId"))
+                            .and_then(|task| self.owner(&task)),
+                        None => self.alone(),
+                    };
+                    self.hazards += usize::from(port.is_none() && !self.ports.is_empty());
+                    port?
+                }
+            }
+        };
+        self.ports.contains(&port).then(|| heard.ports.push((port, as_is)))
+    }
+}
+
+const TAG: &str = "io.modelcontextprotocol/subscriptionId";
+const RELATED: &str = "io.modelcontextprotocol/related-task";
+
+fn is_terminal(status: &str) -> bool {
+    ["completed", "failed", "cancelled"].contains(&status)
+}
+
+fn result(id: &str, result: &str) -> Said {
+    Said::Line(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+}
+
+/// The line with other words in some places.
+fn rewritten(line: &str, mut edits: Vec<(Range<usize>, String)>) -> Said {
+    edits.sort_by_key(|(place, _)| place.start);
+    let mut text = String::new();
+    let mut from = 0;
+    for (place, new) in edits {
+        text = text + &line[from..place.start] + &new;
+        from = place.end;
+    }
+    Said::Line(text + &line[from..])
+}
