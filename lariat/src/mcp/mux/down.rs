@@ -284,7 +284,7 @@ impl Mux {
                     edits.put(line, tools, Token::Text(filtered(tools, allowed)?.into()));
                 }
             }
-            Kind::TasksList => {
+            Kind::TasksList if self.is_shared() => {
                 if let Some(tasks) = Members::of(envelope.result)?.tasks {
                     let its = |task: &Members<'_>| {
                         let id = task.task_id.and_then(text);

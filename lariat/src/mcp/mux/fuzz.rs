@@ -66,7 +66,7 @@ const META: &str = "io.modelcontextprotocol/";
 impl Talk {
     fn begin(seed: u64) -> Talk {
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (seed << 20) ^ seed);
-        (0..8).for_each(|_| drop(dice.next(2)));
+        (0..8).for_each(|_| assert!(dice.next(2) < 2));
         let company = if dice.next(5) == 0 { Company::Kin } else { Company::Strangers };
         let tools: Vec<String> = vec![if dice.next(3) == 0 { "read" } else { "*" }.into()];
         let version = ["2025-11-25", "2025-03-26"][dice.next(2)];

@@ -238,7 +238,7 @@ impl Mux {
                     _ => Kind::Plain,
                 }
             }
-            "tasks/list" if self.is_shared() => Kind::TasksList,
+            "tasks/list" => Kind::TasksList,
             _ if method.starts_with("tasks/") => {
                 match params.task_id.filter(|raw| !is_long(raw)).and_then(text) {
                     Some(task) if !self.is_shared() || self.tasks.is_for(&task, port) => {
