@@ -89,6 +89,8 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dice::Dice;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn lines_come_out_however_they_went_in() {
@@ -129,5 +131,44 @@ mod tests {
         assert_eq!(frames.next(), None);
         frames.room().unwrap().push(b'x');
         assert_eq!(frames.room(), Err(TooLong));
+    }
+
+    /// However the bytes arrive and whenever somebody looks, the lines are those that a splitter
+    /// finds who has them all at once.
+    #[test]
+    fn lines_are_what_a_plain_splitter_finds() {
+        #[expect(clippy::disallowed_methods, reason = "a test is told how long to run")]
+        let told = std::env::var("LARIAT_FUZZ").ok().and_then(|seconds| seconds.parse().ok());
+        let end = Instant::now() + Duration::from_secs(told.unwrap_or(0));
+        let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+        let mut round = 0;
+        while round < 200 || Instant::now() < end {
+            round += 1;
+            let mut frames = Frames::default();
+            let (mut all, mut lines) = (Vec::new(), Vec::new());
+            for _ in 0..dice.next(30) {
+                let longest = [4, 40, 2 * PIECE, 2 * KEPT][dice.next(4)];
+                let most = [8, longest][dice.next(2)];
+                let ends = 1 + dice.next(most);
+                let byte = |dice: &mut Dice| match dice.next(ends) {
+                    0 => b'\n',
+                    1 => b'\r',
+                    _ => b'a' + dice.next(26) as u8,
+                };
+                let piece: Vec<u8> = (0..dice.next(longest)).map(|_| byte(&mut dice)).collect();
+                all.extend_from_slice(&piece);
+                match dice.next(2) {
+                    0 => frames.feed(&piece).unwrap(),
+                    _ => frames.room().unwrap().extend_from_slice(&piece),
+                }
+                lines.extend(std::iter::from_fn(|| frames.next()).take(dice.next(20)));
+            }
+            lines.extend(std::iter::from_fn(|| frames.next()));
+            let mut expected: Vec<&[u8]> = all.split(|byte| *byte == b'\n').collect();
+            let rest = expected.pop().filter(|rest| !rest.is_empty());
+            let ended = expected.iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+            assert!(ended.eq(lines.iter().map(|line| &**line)), "round {round}");
+            assert_eq!(frames.rest().as_deref(), rest, "round {round}");
+        }
     }
 }

@@ -535,4 +535,6 @@ mod fuzz;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod table;
+#[cfg(test)]
 mod tests;

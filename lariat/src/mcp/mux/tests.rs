@@ -6,7 +6,7 @@ use crate::mcp::reply::{
 
 const CANCEL: &str = "notifications/cancelled";
 
-fn mux() -> Mux {
+pub(super) fn mux() -> Mux {
     Mux::new(vec!["*".into()], Company::Kin)
 }
 
@@ -17,13 +17,13 @@ fn two() -> (Mux, Port, Port) {
     (mux, a, b)
 }
 
-fn text(line: &[u8]) -> String {
+pub(super) fn text(line: &[u8]) -> String {
     String::from_utf8(line.to_vec()).unwrap()
 }
 
 /// The only line for the server, and nothing else.
 #[track_caller]
-fn up(routed: Routed) -> String {
+pub(super) fn up(routed: Routed) -> String {
     assert!(routed.to_ports.is_empty() && routed.to_us.is_empty(), "{routed:?}");
     assert_eq!(routed.to_server.len(), 1, "{routed:?}");
     text(&routed.to_server[0])
@@ -31,30 +31,30 @@ fn up(routed: Routed) -> String {
 
 /// The only line for a client, and nothing else.
 #[track_caller]
-fn down(routed: Routed) -> (Port, String) {
+pub(super) fn down(routed: Routed) -> (Port, String) {
     assert!(routed.to_server.is_empty() && routed.to_us.is_empty(), "{routed:?}");
     assert_eq!(routed.to_ports.len(), 1, "{routed:?}");
     (routed.to_ports[0].0, text(&routed.to_ports[0].1))
 }
 
 #[track_caller]
-fn nothing(routed: Routed) {
+pub(super) fn nothing(routed: Routed) {
     assert_eq!(routed, Routed::default());
 }
 
 impl Mux {
-    fn port(&mut self, port: Port, line: impl Into<String>) -> Routed {
+    pub(super) fn port(&mut self, port: Port, line: impl Into<String>) -> Routed {
         self.port_says(port, line.into().into_bytes())
     }
 
-    fn server(&mut self, line: impl Into<String>) -> Routed {
+    pub(super) fn server(&mut self, line: impl Into<String>) -> Routed {
         self.server_says(line.into().into_bytes())
     }
 }
 
 /// What a refusal says.
 #[track_caller]
-fn code(line: &str, id: &str) -> i64 {
+pub(super) fn code(line: &str, id: &str) -> i64 {
     assert!(line.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#)), "{line}");
     serde_json::from_str::<serde_json::Value>(line).unwrap()["error"]["code"].as_i64().unwrap()
 }
