@@ -12,6 +12,7 @@ mod living;
 mod onlooker;
 mod paper;
 mod place;
+mod sharing;
 mod starts;
 mod status;
 
@@ -232,7 +233,9 @@ impl Books {
             match path.extension().and_then(|e| e.to_str()) {
                 Some("json") => found.extend(self.if_crashed(&path, &here, patience)),
                 Some("new") => discard_stale(&path),
-                Some("state") if !path.with_extension("json").exists() => discard_stale(&path),
+                Some("state" | "share") if !path.with_extension("json").exists() => {
+                    discard_stale(&path)
+                }
                 _ => {}
             }
         }

@@ -162,6 +162,39 @@ impl Evidence {
     }
 }
 
+/// Who uses a server that the pool holds, and why not more of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sharing {
+    /// Whether others may join.
+    pub verdict: Verdict,
+    /// Why not, if not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// How many use it now.
+    pub sessions: usize,
+}
+
+/// Whether a server may have several users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It may.
+    Shared,
+    /// It is one's alone.
+    Private,
+}
+
+impl Sharing {
+    /// In words: `shared by 3`, `private: client declares roots`.
+    pub fn words(&self) -> String {
+        match (self.verdict, &self.why) {
+            (Verdict::Shared, _) => format!("shared by {}", self.sessions),
+            (Verdict::Private, Some(why)) => format!("private: {why}"),
+            (Verdict::Private, None) => "private".into(),
+        }
+    }
+}
+
 /// One living session of the books: a server and whoever wanted it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Living {
@@ -181,6 +214,9 @@ pub struct Living {
     pub idle_s: Option<f64>,
     /// What speaks for its being forgotten.
     pub evidence: Vec<Evidence>,
+    /// Who uses it, if that can be more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Sharing>,
     /// What holds it.
     pub backend: String,
     /// When the session began.

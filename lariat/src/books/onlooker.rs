@@ -5,12 +5,12 @@
 
 use super::crowd::{Crowd, Person};
 use super::status::{self, Felt, Pulse};
-use super::{Books, Page, Place, paper};
+use super::{Books, Page, Place, paper, sharing};
 use crate::docker::client::{Client, Kind, Thing};
 use crate::id::SessionId;
 use crate::moment;
 use crate::receipt::{Receipt, Survivor};
-use crate::snapshot::{Container, Evidence, Host, Living, Process, State, Status};
+use crate::snapshot::{Container, Evidence, Host, Living, Process, Sharing, State, Status};
 use contain::{Member, process};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +51,7 @@ struct Known {
     status: Option<Status>,
     pulse: Option<i32>,
     superseded: bool,
+    share: Option<Sharing>,
     /// Who was left when it ended.
     left: Vec<Survivor>,
     /// It has created something in an engine.
@@ -149,7 +150,8 @@ impl Onlooker {
             let superseded = generation.is_some_and(|generation| generation.is_superseded());
             let left = if is_beside("receipt") { left(path) } else { Vec::new() };
             let used_engine = is_beside("docker");
-            let known = Known { page, held, status, pulse, superseded, left, used_engine };
+            let share = is_beside("share").then(|| sharing::of(path)).flatten();
+            let known = Known { page, held, status, pulse, superseded, share, left, used_engine };
             self.known.insert(path.clone(), known);
         }
     }
@@ -277,6 +279,7 @@ impl Known {
             state,
             idle_s,
             evidence,
+            share: self.share.clone().filter(|_| is_held),
             backend: page.backend.clone(),
             started: moment::rfc3339(UNIX_EPOCH + Duration::from_millis(page.started_ms)),
             age_s: since(page.started_ms),

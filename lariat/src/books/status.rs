@@ -3,7 +3,7 @@
 //! The page is written once and says where to look if everything else is lost. This file changes
 //! with the session and is for those who look on: lost or unwritten, nothing depends on it.
 
-use super::{Entry, paper, replace};
+use super::{Entry, paper, replace, sharing};
 use crate::snapshot::Status;
 use contain::{Gauge, Member};
 use rustix::time::{ClockId, clock_gettime};
@@ -153,7 +153,9 @@ impl Entry {
 
     /// Says nothing any more.
     pub(super) fn hush(&self) {
-        let _never_told = fs::remove_file(beside(&self.path));
+        for beside in [beside(&self.path), sharing::beside(&self.path)] {
+            let _never_told = fs::remove_file(beside);
+        }
     }
 
     /// Takes over a session whose processes have died: its next receipt begins where theirs would.

@@ -72,6 +72,9 @@ struct Row<'a> {
     /// Why it is not ready.
     why: Option<String>,
     evidence: Vec<&'static str>,
+    /// Who uses it, if that can be more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<String>,
     backend: &'a str,
     started: &'a str,
     quiet_since_ms: Option<u64>,
@@ -202,6 +205,7 @@ fn row<'a>(one: &'a Living, owner: Option<&'a api::Session>, after: Before) -> R
         state: one.state.word(),
         why: None,
         evidence: one.evidence.iter().map(|evidence| evidence.word()).collect(),
+        share: one.share.as_ref().map(|share| plain(&share.words())),
         backend: &one.backend,
         started: &one.started,
         quiet_since_ms: after.quiet_since_ms,
@@ -230,6 +234,7 @@ fn absent<'a>(
         state: &server.state,
         why: server.error.as_deref().map(plain),
         evidence: Vec::new(),
+        share: None,
         backend: "",
         started: "",
         quiet_since_ms: None,

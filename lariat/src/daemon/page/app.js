@@ -150,7 +150,7 @@ function fill(row) {
   if (one.told === text) return one;
   one.told = text;
   say(one.title, row.server);
-  say(one.part, row.name || "");
+  say(one.part, row.name || row.share || "");
   say(one.why, row.why || row.evidence.map((clue) => CLUES[clue] || clue).join("; "));
   one.cells[1].replaceChildren(state(word));
   const cpu = row.cpu / 10;
@@ -181,6 +181,7 @@ function details(row) {
   const facts = make("p", { class: "facts" }, fact("session", row.session));
   if (row.started) facts.append(fact("since", new Date(row.started).toLocaleString([], { hour12: false })));
   if (row.pss_bytes !== null) facts.append(fact("its share of memory", sized(row.pss_bytes)));
+  if (row.share) facts.append(fact("use", row.share));
   for (const clue of row.evidence) facts.append(fact("clue", clue));
   for (const one of row.containers) facts.append(fact("container", `${one.id.slice(0, 12)} ${one.image}`));
   if (!row.tree.length) return [facts, make("p", { class: "note" }, "No processes.")];

@@ -40,6 +40,8 @@ const RSS: Column = number("RSS", |one| show::bytes(one.rss_bytes));
 const PSS: Column = number("PSS", |one| one.pss_bytes.map_or_else(none, show::bytes));
 const CPU: Column = number("CPU", |one| cpu(one.cpu_ms));
 const PERCENT: Column = number("%CPU", |one| share(one.cpu_percent));
+const SHARE: Column =
+    word("SHARE", |one| one.share.as_ref().map_or_else(none, |share| show::plain(&share.words())));
 const AFTER: [Column; 2] =
     [word("BACKEND", |one| show::plain(&one.backend)), word("EVIDENCE", evidence)];
 
@@ -52,6 +54,7 @@ pub(super) fn table(living: &[Living], shape: &Shape) -> String {
     columns.extend(living.iter().any(|one| !one.containers.is_empty()).then_some(CONTAINERS));
     columns.extend([if shape.pss { PSS } else { RSS }, CPU]);
     columns.extend(living.iter().any(|one| one.cpu_percent.is_some()).then_some(PERCENT));
+    columns.extend(living.iter().any(|one| one.share.is_some()).then_some(SHARE));
     columns.extend(AFTER);
     let cells = |one: &Living| columns.iter().map(|column| (column.cell)(one)).collect();
     let mut rows: Vec<Vec<String>> = vec![columns.iter().map(|c| c.head.to_string()).collect()];
@@ -166,15 +169,24 @@ mod tests {
     fn columns_come_when_there_is_something_in_them() {
         let bare = table(&[one("a", "codex")], &PLAIN);
         assert!(
-            !bare.contains("CONT") && !bare.contains("%CPU") && !bare.contains("PSS"),
+            !bare.contains("SHARE")
+                && !bare.contains("CONT")
+                && !bare.contains("%CPU")
+                && !bare.contains("PSS"),
             "{bare}"
         );
         let mut full = one("b", "codex");
         full.containers =
             vec![lariat::snapshot::Container { id: "abc".into(), image: "img".into() }];
         full.cpu_percent = Some(12.34);
+        full.share = serde_json::from_value(json!({
+            "verdict": "private", "why": "client declares roots", "sessions": 1,
+        }))
+        .unwrap();
         let full = table(&[one("a", "codex"), full], &Shape { pss: true, totals: true });
-        for word in ["CONT", "%CPU", "PSS", "12.3", "1.0 MiB"] {
+        for word in
+            ["CONT", "%CPU", "PSS", "12.3", "1.0 MiB", "SHARE", "private: client declares roots"]
+        {
             assert!(full.contains(word), "{full}");
         }
         assert!(full.ends_with("2 sessions, 0 processes, 2.0 MiB, CPU 3.1s\n"), "{full}");

@@ -314,6 +314,9 @@ impl View {
         if !evidence.is_empty() {
             title += &format!(" {} ", evidence.join(", "));
         }
+        if let Some(share) = &one.share {
+            title += &format!(" {} ", show::plain(&share.words()));
+        }
         canvas.put(top, 2, Tone::Bold, &title);
         let (width, rows) = (canvas.width(), rows - 1);
         let half = width * 3 / 5;
