@@ -5,6 +5,7 @@ use crate::{env, show};
 use lariat::contain;
 use lariat::daemon::client::{Client, Error};
 use rustix::event::{PollFd, PollFlags};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -39,6 +40,33 @@ pub(crate) struct Whereabouts {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
+/// Why there is no daemon.
+pub(crate) enum Absent {
+    /// There is no home directory to find it in.
+    NoHome,
+    /// Something is there that cannot be connected to.
+    Unreachable(PathBuf, io::Error),
+    /// None came in time.
+    NoneCame(PathBuf, Option<io::Error>),
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Absent::NoHome => f.write_str("there is no home directory"),
+            Absent::Unreachable(socket, error) => {
+                write!(f, "cannot connect to {}: {error}", socket.display())
+            }
+            Absent::NoneCame(socket, None) => {
+                write!(f, "no daemon came to listen on {}", socket.display())
+            }
+            Absent::NoneCame(socket, Some(error)) => {
+                write!(f, "no daemon came to listen on {}: {error}", socket.display())
+            }
+        }
+    }
+}
+
 impl Whereabouts {
     /// The socket; `None` if there is no home directory to find it in.
     pub(crate) fn address(&self) -> Option<PathBuf> {
@@ -69,25 +97,35 @@ impl Whereabouts {
     /// Connects to the daemon, starting one if nobody listens. Says why not. To be called while this
     /// process has one thread.
     pub(crate) fn summon(&self) -> Result<UnixStream, ExitCode> {
-        let socket = self.address().ok_or_else(no_home)?;
+        self.have().map_err(|absent| {
+            match absent {
+                Absent::NoHome => return no_home(),
+                Absent::Unreachable(socket, error) => unreachable(&socket, &error),
+                Absent::NoneCame(socket, error) => {
+                    let what = format!("no daemon came to listen on {}", socket.display());
+                    let cause = error.as_ref().map(|e| e as &dyn std::error::Error);
+                    show::failure(&what, cause, "`lariat daemon` in the foreground says why");
+                }
+            }
+            ExitCode::FAILURE
+        })
+    }
+
+    /// The same without a word.
+    pub(crate) fn have(&self) -> Result<UnixStream, Absent> {
+        let socket = self.address().ok_or(Absent::NoHome)?;
         let deadline = Instant::now() + STARTING;
         let mut again = AGAIN;
         loop {
             match UnixStream::connect(&socket) {
                 Ok(stream) => return Ok(stream),
                 Err(error) if is_absent(&error) => {}
-                Err(error) => {
-                    unreachable(&socket, &error);
-                    return Err(ExitCode::FAILURE);
-                }
+                Err(error) => return Err(Absent::Unreachable(socket, error)),
             }
             // Of several that are started at once one gets the lock, and the others leave.
             let heard = self.start(&socket, deadline);
             if Instant::now() >= deadline {
-                let what = format!("no daemon came to listen on {}", socket.display());
-                let cause = heard.as_ref().err().map(|e| e as &dyn std::error::Error);
-                show::failure(&what, cause, "`lariat daemon` in the foreground says why");
-                return Err(ExitCode::FAILURE);
+                return Err(Absent::NoneCame(socket, heard.err()));
             }
             if !matches!(heard, Ok(true)) {
                 contain::wait(&mut [], Some(Instant::now() + again));
