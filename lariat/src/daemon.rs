@@ -10,6 +10,7 @@ pub mod client;
 mod crowd;
 mod handle;
 mod http;
+pub mod joining;
 mod keys;
 mod lease;
 mod ledger;
@@ -24,6 +25,7 @@ mod web;
 
 pub use web::{ADDRESS, Access, Door};
 
+use crate::pool::{self, Pool};
 use crate::receipt::Survivor;
 use crate::session::Config;
 use api::Problem;
@@ -48,6 +50,9 @@ const CONNECTIONS: usize = 1024;
 /// How many more may be told that there are too many, or that they are somebody else's.
 const REFUSALS: usize = 64;
 
+/// How many hosts may have joined the pool. Each needs three descriptors.
+const SEATS: usize = 16_384;
+
 /// How long a new connection may say nothing. Later it may: it can be what a session hangs on.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
 
@@ -68,6 +73,15 @@ pub struct Defaults {
     pub idle: Option<Duration>,
     /// Who may see the page.
     pub access: Access,
+}
+
+impl Defaults {
+    /// The same for the servers that sessions have together.
+    fn pool(&self) -> pool::Config {
+        let Config { state_dir, holder, ladder, backend, docker, max_containers, .. } =
+            self.session.clone();
+        pool::Config { state_dir, holder, ladder, backend, docker, max_containers }
+    }
 }
 
 /// How much there may be of everything.
@@ -117,22 +131,27 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<Farewell> {
     let idle = defaults.idle;
+    let pool = Pool::new(defaults.pool())?;
+    let defaults =
+        Defaults { session: Config { pool: Some(pool.clone()), ..defaults.session }, ..defaults };
     let desk = Arc::new(Desk {
         registry: Arc::new(Registry::new(defaults.limits)),
         defaults,
         stopped: watch::Sender::new(false),
         web: Web::new(),
+        pool: pool.clone(),
     });
     if let Some(door) = door {
         desk.web.open(&desk, door)?;
     }
-    let (places, refusals) = (Places::new(CONNECTIONS), Places::new(REFUSALS));
+    let room = Room::new();
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     let mut quiet_since = None;
     let was_idle = loop {
-        let is_quiet = desk.registry.is_empty() && connections.is_empty() && places.are_free();
-        let is_quiet = is_quiet && desk.web.is_quiet();
+        let is_quiet =
+            desk.registry.is_empty() && connections.is_empty() && room.connections.are_free();
+        let is_quiet = is_quiet && desk.web.is_quiet() && pool.is_empty();
         quiet_since = is_quiet.then(|| quiet_since.unwrap_or_else(Instant::now));
         let enough = idle.zip(quiet_since).and_then(|(idle, since)| since.checked_add(idle));
         let stream = tokio::select! {
@@ -150,10 +169,12 @@ pub async fn run(
             () = desk.registry.changed.notified() => continue,
             () = reached(enough) => break true,
         };
-        connections.spawn(connection(desk.clone(), stream, places.clone(), refusals.clone()));
+        connections.spawn(connection(desk.clone(), stream, room.clone()));
     };
     drop(listener);
+    // Sessions first: they leave the pool by themselves.
     let ends = desk.registry.close().await;
+    let ended = pool.close().await;
     desk.stopped.send_replace(true);
     // What cannot be written in time has nobody who reads it.
     let _in_time = timeout(LAST_ANSWER, async {
@@ -165,7 +186,12 @@ pub async fn run(
     Ok(Farewell {
         was_idle,
         sessions: ends.len(),
-        survivors: ends.iter().flat_map(|end| end.survivors.iter().cloned()).collect(),
+        survivors: ends
+            .iter()
+            .flat_map(|end| &end.survivors)
+            .chain(ended.receipts.iter().flat_map(|receipt| &receipt.survivors))
+            .cloned()
+            .collect(),
     })
 }
 
@@ -176,27 +202,65 @@ async fn reached(deadline: Option<Instant>) {
     }
 }
 
+/// How many of each kind there may be.
+#[derive(Clone)]
+struct Room {
+    connections: Places,
+    refusals: Places,
+    seats: Places,
+}
+
+impl Room {
+    fn new() -> Room {
+        let [connections, refusals, seats] = [CONNECTIONS, REFUSALS, SEATS].map(Places::new);
+        Room { connections, refusals, seats }
+    }
+}
+
 /// Serves one connection, or says why not.
-async fn connection(desk: Arc<Desk>, stream: UnixStream, places: Places, refusals: Places) {
+async fn connection(desk: Arc<Desk>, stream: UnixStream, room: Room) {
     let Ok(peer) = stream.peer_cred() else { return };
     let own = rustix::process::geteuid().as_raw();
-    let refused = if peer.uid() != own {
+    let place = room.connections.free.try_acquire_owned().ok().filter(|_| peer.uid() == own);
+    let _refusal = match &place {
+        Some(_) => None,
+        None => match room.refusals.free.try_acquire_owned() {
+            Ok(refusal) => Some(refusal),
+            Err(_) => return,
+        },
+    };
+    if peer.uid() != own {
         let detail = format!(
             "This daemon serves the user {own} alone, and you are {}. Start one of your own: \
              lariat daemon.",
             peer.uid()
         );
-        Problem::new(403, "foreign", "Another user's daemon", detail)
-    } else if let Ok(permit) = places.free.try_acquire_owned() {
-        let changed = desk.registry.changed.clone();
-        let line = Arc::new(Line::new(peer.pid().and_then(Member::of), permit, changed));
-        return serve(desk, stream, line).await;
-    } else {
-        let detail = format!("There are {CONNECTIONS} connections. Close some, or try again.");
-        Problem::new(503, "busy", "Too many connections", detail)
+        let problem = Problem::new(403, "foreign", "Another user's daemon", detail);
+        return http::refuse(stream, &problem, FIRST_REQUEST).await;
+    }
+    let mut stopped = desk.stopped.subscribe();
+    let first = timeout(FIRST_REQUEST, joining::is_knock(&stream));
+    let is_knock = tokio::select! {
+        first = first => matches!(first, Ok(Ok(true))),
+        // Whoever has asked by now is told.
+        _ = stopped.wait_for(|stopped| *stopped) => false,
     };
-    if let Ok(_permit) = refusals.free.try_acquire_owned() {
-        http::refuse(stream, &refused, FIRST_REQUEST).await;
+    match place {
+        _ if is_knock => {
+            drop(place);
+            let seat = room.seats.free.try_acquire_owned().ok();
+            joining::serve(&desk, stream, seat).await;
+        }
+        Some(permit) => {
+            let changed = desk.registry.changed.clone();
+            let line = Arc::new(Line::new(peer.pid().and_then(Member::of), permit, changed));
+            serve(desk, stream, line).await;
+        }
+        None => {
+            let detail = format!("There are {CONNECTIONS} connections. Close some, or try again.");
+            let problem = Problem::new(503, "busy", "Too many connections", detail);
+            http::refuse(stream, &problem, FIRST_REQUEST).await;
+        }
     }
 }
 

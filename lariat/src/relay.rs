@@ -40,7 +40,7 @@ use contain::signal::{
 };
 use contain::{Command, Exit, Member, Signals};
 use ends::{Ends, Streams, set_nonblocking};
-use host::Host;
+pub(crate) use host::Host;
 use outlet::Outlet;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -200,8 +200,14 @@ pub(crate) fn hold(held: Held, control: &mut Control) -> Result<Outcome, Failure
     Wrapper::new(hold, door, &signals, drain, ends, &entry, None).serve().and_then(only_life)
 }
 
+/// The next signal that means stop, if one has come.
+pub(crate) fn stop_signal(signals: &Signals) -> Option<u8> {
+    let stop = std::iter::from_fn(|| signals.next()).find(|signal| STOP.contains(signal));
+    stop.and_then(|signal| u8::try_from(signal).ok())
+}
+
 /// First of all: a signal that comes from here on is handled, not fatal.
-fn block_signals() -> Result<Signals, Failure> {
+pub(crate) fn block_signals() -> Result<Signals, Failure> {
     let mut all = [STOP, PASSED_ON].concat();
     // A file too large is an error of ours to handle, not one to die of.
     all.extend([SIGCHLD, SIGXFSZ]);

@@ -7,6 +7,7 @@ use super::lease::{Lease, Line, Unowned};
 use super::registry::{Entry, Registry};
 use super::routes::{self, Found, Unknown, Verb};
 use super::web::Web;
+use crate::pool::Pool;
 use crate::session::{Config, Event};
 use crate::snapshot::Snapshot;
 use hyper::body::{Bytes, Incoming};
@@ -35,6 +36,8 @@ pub(super) struct Desk {
     pub(super) stopped: watch::Sender<bool>,
     /// The page, if it is there.
     pub(super) web: Web,
+    /// Servers that sessions have together.
+    pub(super) pool: Pool,
 }
 
 impl Desk {

@@ -56,6 +56,11 @@ impl Frames {
         (!self.buffer.is_empty()).then_some(self.buffer)
     }
 
+    /// True if nothing is left in it that was not given out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.given == self.buffer.len()
+    }
+
     fn compact(&mut self) {
         self.buffer.drain(..self.given);
         self.searched -= self.given;

@@ -19,6 +19,11 @@ pub(crate) fn names() -> Vec<OsString> {
     std::env::vars_os().map(|(name, _)| name).collect()
 }
 
+/// All of them as they are, for a server that somebody else starts in our place.
+pub(crate) fn all() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().collect()
+}
+
 /// `HOME`: where the state directory is, unless told otherwise. Without it, the home directory of
 /// the user as `/etc/passwd` has it.
 pub(crate) fn home() -> Option<PathBuf> {

@@ -1,5 +1,8 @@
 //! `lariat run`: what hosts start in place of a server.
 
+mod share;
+
+use crate::summon::Whereabouts;
 use crate::{env, shelf, show, size};
 use lariat::books::Rate;
 use lariat::contain::{self, Backend, Choice, Ladder, Limits, SpawnStage};
@@ -7,6 +10,7 @@ use lariat::docker::podman::PodmanRun;
 use lariat::duration;
 use lariat::id::ServerName;
 use lariat::relay::{Idle, Key, Mode, Policy, Run};
+use lariat::spec;
 use lariat::start::{self, Docker, Failure, Plan};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -28,6 +32,7 @@ const SPIN_LIMIT: Duration = Duration::from_secs(30);
   lariat run -- npx -y @modelcontextprotocol/server-everything
   lariat run --name time --grace 5s -- uvx mcp-server-time
   lariat run --idle auto --memory 2g -- npx -y @modelcontextprotocol/server-everything
+  lariat run --share -- uvx mcp-server-time
   lariat run --receipt /tmp/receipt.json -- ./my-server --flag")]
 pub(crate) struct Args {
     /// Name of the server in receipts and logs [default: from the command]
@@ -36,6 +41,17 @@ pub(crate) struct Args {
     /// Copy bytes through Lariat instead of handing the streams over
     #[arg(long)]
     relay: bool,
+    /// Use one server together with other hosts that start the same one, by way of the daemon. With
+    /// `reduced` also for clients that can do more than a shared server may use (roots, sampling,
+    /// elicitation): they go without [default of a bare --share: strict]
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true,
+        default_missing_value = "strict", conflicts_with_all = ["relay", "lazy", "call_timeout",
+        "spin_limit", "grace", "term_grace", "backend", "containers", "max_containers", "memory",
+        "pids", "cpu", "receipt", "log_dir", "max_starts"])]
+    share: Option<share::How>,
+    /// The daemon's socket [default: daemon.sock in the state directory]
+    #[arg(long, value_name = "PATH", requires = "share")]
+    socket: Option<PathBuf>,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -63,9 +79,10 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Patience")]
 struct Patience {
-    /// End a silent server until it is needed again: auto, off, or after a time
-    #[arg(long, value_name = "WHEN", default_value = "off", value_parser = idle)]
-    idle: When,
+    /// End a silent server until it is needed again: auto, off, or after a time [default: off; with
+    /// --share auto]
+    #[arg(long, value_name = "WHEN", value_parser = idle)]
+    idle: Option<When>,
     /// The silence that `--idle auto` waits for
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::some)]
     idle_after: Duration,
@@ -117,6 +134,16 @@ fn within(text: &str) -> Result<Within, String> {
 }
 
 impl Patience {
+    /// When a server sleeps that others may use as well: what speaks for its being forgotten by one host
+    /// says nothing about it.
+    fn when_shared(&self) -> spec::Idle {
+        match self.idle {
+            None | Some(When::Auto) => spec::Idle::Usual,
+            Some(When::Off) => spec::Idle::Off,
+            Some(When::After(time)) => spec::Idle::After(time),
+        }
+    }
+
     /// Messages are looked at only if something depends on them.
     fn mode(&self, relay: bool, bounded: bool, program: &OsStr, args: &[OsString]) -> Mode {
         let lazy = self.lazy.then(|| {
@@ -125,12 +152,13 @@ impl Patience {
         });
         let timeouts = [self.init_timeout, self.call_timeout, self.spin_limit];
         let timed = timeouts.iter().flatten().any(|within| within.0.is_some());
-        if self.idle == When::Off && !self.lazy && !timed && !bounded {
+        let idle = self.idle.unwrap_or(When::Off);
+        if idle == When::Off && !self.lazy && !timed && !bounded {
             return if relay { Mode::Relayed } else { Mode::Direct };
         }
         let unless = |given: Option<Within>, usual| given.map_or(usual, |within| within.0);
         Mode::Watched(Policy {
-            idle: match self.idle {
+            idle: match idle {
                 When::Auto => Idle::Auto(self.idle_after),
                 When::Off => Idle::Off,
                 When::After(time) => Idle::After(time),
@@ -250,6 +278,21 @@ pub(crate) fn run(args: Args) -> ExitCode {
         // A wrapper's own failures must not look like the server's.
         return ExitCode::from(125);
     };
+    if let Some(how) = args.share {
+        let wish = share::Wish {
+            how,
+            server: &server,
+            program: &program,
+            args: &rest,
+            idle: args.patience.when_shared(),
+            startup_timeout: args.patience.init_timeout.and_then(|within| within.0),
+            daemon: Whereabouts { socket: args.socket, state_dir: Some(state_dir.clone()) },
+        };
+        match wish.join() {
+            Ok(code) => return code,
+            Err(why) => share::alone(&server, &state_dir, &why),
+        }
+    }
     let (docker, podman) = args.hold.containers(&program, &mut rest);
     let shown = program.to_string_lossy().into_owned();
     let receipt = args.receipt.map(env::absolute);

@@ -1,0 +1,213 @@
+//! A host's stdin and stdout, read and written by the daemon without waiting and without changing
+//! anything that the host or its other children share.
+//!
+//! A pipe or terminal is opened anew through `/proc`, which gives a description of our own; a socket
+//! has a flag for each call; a file does not wait, and is read on a thread where it may. All but files
+//! are tokio's pipes to wait for: those are the descriptors that it takes as they are.
+
+use crate::mcp::Frames;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use tokio::io::Interest;
+use tokio::net::unix::pipe::{Receiver, Sender};
+
+/// What is read at once, at most: as much as a pipe holds.
+const PIECE: usize = 64 << 10;
+
+thread_local! {
+    /// Where everything is read to before it is known whose buffer has to grow. A session that says
+    /// nothing has none.
+    static SPACE: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into());
+}
+
+/// How a stream has to be treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A pipe, opened anew.
+    Pipe,
+    /// Opened anew as well. It is asked until it has nothing: a terminal gives a line at a time, however
+    /// much is there, and a pipe with a name can have lost its last writer before it was opened, which
+    /// is then never told.
+    Other,
+    /// A socket, which does not wait if told so.
+    Socket,
+    /// A file, or something else that is always ready.
+    File,
+}
+
+/// A descriptor that can be waited for, and what it is.
+fn prepare(stream: OwnedFd, access: OFlags) -> io::Result<(OwnedFd, Kind)> {
+    let kind = match FileType::from_raw_mode(rustix::fs::fstat(&stream)?.st_mode) {
+        FileType::Socket => return Ok((stream, Kind::Socket)),
+        FileType::RegularFile | FileType::BlockDevice => return Ok((stream, Kind::File)),
+        kind => kind,
+    };
+    let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
+    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let own = rustix::fs::open(&path, flags, Mode::empty())?;
+    let nameless = || {
+        let target = rustix::fs::readlink(&path, Vec::new());
+        target.is_ok_and(|target| target.as_bytes().starts_with(b"pipe:"))
+    };
+    let kind = if kind == FileType::Fifo && nameless() { Kind::Pipe } else { Kind::Other };
+    Ok((own, kind))
+}
+
+/// True if nobody can wait for it, and so nobody has to: `/dev/null` is one.
+fn is_always_ready(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::PERM.raw_os_error())
+}
+
+/// What a host says.
+#[derive(Debug)]
+pub(super) enum Inlet {
+    Stream {
+        stream: Receiver,
+        kind: Kind,
+        /// Asked once before it is waited for.
+        asked: bool,
+    },
+    /// Absent while it is read.
+    File(Option<File>),
+}
+
+impl Inlet {
+    /// Prepares a host's stream for reading.
+    pub(super) fn new(stream: OwnedFd) -> io::Result<Inlet> {
+        let (stream, kind) = prepare(stream, OFlags::RDONLY)?;
+        if kind == Kind::File {
+            return Ok(Inlet::File(Some(stream.into())));
+        }
+        let again = stream.try_clone()?;
+        match Receiver::from_owned_fd_unchecked(stream) {
+            Ok(stream) => Ok(Inlet::Stream { stream, kind, asked: false }),
+            Err(e) if is_always_ready(&e) => Ok(Inlet::File(Some(again.into()))),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Takes in what the host has said, once it has said something. False at the end.
+    pub(super) async fn read(&mut self, frames: &mut Frames) -> io::Result<bool> {
+        let (stream, kind, asked) = match self {
+            Inlet::Stream { stream, kind, asked } => (&*stream, *kind, asked),
+            Inlet::File(file) => return read_file(file, frames).await,
+        };
+        if !std::mem::replace(asked, true)
+            && let Ok(count) = take(stream, kind, frames)
+        {
+            return Ok(count > 0);
+        }
+        loop {
+            stream.readable().await?;
+            let mut taken = None;
+            let tried = stream.try_io(|| {
+                let count = take(stream, kind, frames)?;
+                taken = Some(count);
+                // A short piece was all there was, and whatever comes after it is news; said like
+                // this, it is waited for without asking once more.
+                let drained = (1..PIECE).contains(&count) && kind != Kind::Other;
+                if drained { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            match (taken, tried) {
+                (Some(count), _) => return Ok(count > 0),
+                (None, Err(e)) if is_later(&e) => {}
+                (None, Err(e)) => return Err(e),
+                (None, Ok(())) => {}
+            }
+        }
+    }
+}
+
+/// Reads what is there.
+fn take(stream: impl AsFd, kind: Kind, frames: &mut Frames) -> io::Result<usize> {
+    SPACE.with_borrow_mut(|space| {
+        let count = match kind {
+            Kind::Socket => rustix::net::recv(stream, &mut **space, RecvFlags::DONTWAIT)?.1,
+            _ => rustix::io::read(stream, &mut **space)?,
+        };
+        frames.feed(&space[..count]).map_err(|_| ErrorKind::FileTooLarge)?;
+        Ok(count)
+    })
+}
+
+async fn read_file(file: &mut Option<File>, frames: &mut Frames) -> io::Result<bool> {
+    let Some(mut taken) = file.take() else { return Ok(false) };
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut space = vec![0; PIECE];
+        let count = taken.read(&mut space)?;
+        space.truncate(count);
+        Ok::<_, io::Error>((taken, space))
+    });
+    let (taken, bytes) = reading.await.map_err(io::Error::other)??;
+    *file = Some(taken);
+    frames.feed(&bytes).map_err(|_| ErrorKind::FileTooLarge)?;
+    Ok(!bytes.is_empty())
+}
+
+/// What a host hears.
+#[derive(Debug)]
+pub(super) enum Outlet {
+    Stream { stream: Sender, kind: Kind },
+    File(File),
+}
+
+impl Outlet {
+    /// Prepares a host's stream for writing.
+    pub(super) fn new(stream: OwnedFd) -> io::Result<Outlet> {
+        let (stream, kind) = prepare(stream, OFlags::WRONLY)?;
+        if kind == Kind::File {
+            return Ok(Outlet::File(stream.into()));
+        }
+        let again = stream.try_clone()?;
+        match Sender::from_owned_fd_unchecked(stream) {
+            Ok(stream) => Ok(Outlet::Stream { stream, kind }),
+            Err(e) if is_always_ready(&e) => Ok(Outlet::File(again.into())),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Writes all of it, as soon as the host takes it.
+    pub(super) async fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+        let (stream, kind) = match self {
+            Outlet::Stream { stream, kind } => (stream, *kind),
+            Outlet::File(file) => return (&*file).write_all(bytes),
+        };
+        while !bytes.is_empty() {
+            stream.writable().await?;
+            let written = stream.try_io(|| {
+                Ok(match kind {
+                    Kind::Socket => {
+                        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                        rustix::net::send(stream, bytes, flags)?
+                    }
+                    _ => rustix::io::write(stream, bytes)?,
+                })
+            });
+            match written {
+                Ok(count) => bytes = &bytes[count..],
+                Err(e) if is_later(&e) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when nobody will read it any more, where that can be seen without writing.
+    pub(super) async fn refused(&self) {
+        if let Outlet::Stream { stream, .. } = self
+            && stream.ready(Interest::ERROR).await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
+    }
+}
+
+fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
