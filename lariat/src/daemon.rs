@@ -7,7 +7,9 @@
 pub mod api;
 mod base64;
 pub mod client;
+pub mod config;
 mod crowd;
+mod gateway;
 mod handle;
 mod http;
 pub mod joining;

@@ -1,0 +1,151 @@
+use super::*;
+
+fn ask(id: &str) -> Ask<'_> {
+    Ask { id, token: None }
+}
+
+fn line(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+fn answer(id: &str) -> Bytes {
+    line(&format!(r#"{{"id":{id},"result":{{}}}}"#))
+}
+
+/// All that a reader has now.
+fn read(streams: &mut Streams, reader: &Reader) -> Vec<String> {
+    let mut found = Vec::new();
+    while let Next::Event(_, line) = streams.next(reader) {
+        found.push(String::from_utf8(line.to_vec()).unwrap());
+    }
+    found
+}
+
+#[test]
+fn an_answer_goes_where_it_was_asked_and_ends_the_stream() {
+    let mut streams = Streams::new();
+    let one = streams.open(&[ask("1")], false).unwrap();
+    let other = streams.open(&[ask("\"1\"")], false).unwrap();
+    assert_eq!(streams.open(&[ask("2"), ask("1")], false).unwrap_err(), Twice);
+    streams.deliver(answer("\"1\""));
+    assert_eq!(streams.next(&one), Next::Wait);
+    assert_eq!(streams.next(&other), Next::Event(1, answer("\"1\"")));
+    assert_eq!(streams.next(&other), Next::Over);
+    streams.deliver(answer("1"));
+    assert_eq!(read(&mut streams, &one).len(), 1);
+    assert_eq!(streams.next(&one), Next::Over);
+    streams.deliver(answer("1"));
+    assert_eq!(streams.dropped, 1, "nobody asked");
+    // The one that was refused has left nothing.
+    streams.open(&[ask("2")], false).unwrap();
+}
+
+#[test]
+fn what_belongs_to_a_request_is_beside_its_answer() {
+    let mut streams = Streams::new();
+    let (progress, log, question) = (
+        line(r#"{"method":"notifications/progress","params":{"progressToken":"t","progress":1}}"#),
+        line(r#"{"method":"notifications/message","params":{}}"#),
+        line(r#"{"id":9,"method":"sampling/createMessage"}"#),
+    );
+    let one = streams.open(&[Ask { id: "1", token: Some("\"t\"") }], false).unwrap();
+    let own = streams.attach(OWN, None).unwrap();
+    for message in [&progress, &log, &question] {
+        streams.deliver(message.clone());
+    }
+    assert_eq!(read(&mut streams, &one).len(), 3);
+    // With two in flight nobody knows which one it is about; progress says so itself.
+    let two = streams.open(&[ask("2")], false).unwrap();
+    for message in [&progress, &log, &question] {
+        streams.deliver(message.clone());
+    }
+    assert_eq!(read(&mut streams, &one).len(), 1);
+    assert_eq!(read(&mut streams, &two).len(), 0);
+    assert_eq!(read(&mut streams, &own).len(), 2);
+    // A server that asks is heard by somebody, if anybody listens at all.
+    streams.detach(&own);
+    streams.deliver(question.clone());
+    assert_eq!(read(&mut streams, &two).len(), 1);
+}
+
+#[test]
+fn what_nobody_listens_for_waits() {
+    let mut streams = Streams::new();
+    let change = line(r#"{"method":"notifications/tools/list_changed"}"#);
+    streams.deliver(change.clone());
+    let plain = streams.open(&[ask("1")], true).unwrap();
+    streams.deliver(line(r#"{"method":"notifications/message"}"#));
+    assert_eq!(streams.next(&plain), Next::Wait, "it takes nothing but its answer");
+    let own = streams.attach(OWN, None).unwrap();
+    assert!(streams.is_read());
+    assert_eq!(read(&mut streams, &own).len(), 2);
+    // Although a request is in flight.
+    let _one = streams.open(&[ask("2")], false).unwrap();
+    streams.deliver(change);
+    assert_eq!(read(&mut streams, &own).len(), 1);
+}
+
+#[test]
+fn who_comes_back_gets_what_it_missed_on_that_stream() {
+    let mut streams = Streams::new();
+    let message = |n: u32| line(&format!(r#"{{"method":"m","params":{n}}}"#));
+    let one = streams.open(&[ask("1")], false).unwrap();
+    streams.deliver(message(1));
+    streams.deliver(message(2));
+    assert_eq!(read(&mut streams, &one).len(), 2);
+    streams.detach(&one);
+    streams.deliver(answer("1"));
+    let again = streams.attach(one.stream, Some(1)).unwrap();
+    assert_eq!(streams.next(&one), Next::Over, "the one before leaves");
+    assert_eq!(streams.next(&again), Next::Event(2, message(2)));
+    assert_eq!(streams.next(&again), Next::Event(3, answer("1")));
+    assert_eq!(streams.next(&again), Next::Over);
+    streams.detach(&again);
+    assert!(streams.attach(one.stream, Some(3)).is_some());
+    assert!(streams.attach(one.stream, Some(4)).is_none(), "never sent");
+    assert!(streams.attach(77, Some(0)).is_none(), "never opened");
+}
+
+#[test]
+fn what_was_read_is_forgotten_first_and_who_does_not_read_loses_its_stream() {
+    let mut streams = Streams::new();
+    let own = streams.attach(OWN, None).unwrap();
+    let one = streams.open(&[ask("1")], false).unwrap();
+    streams.deliver(answer("1"));
+    assert_eq!(read(&mut streams, &one).len(), 1);
+    streams.detach(&one);
+    let long = line(&format!(r#"{{"method":"m","params":"{}"}}"#, "x".repeat(MOST_BYTES / 2)));
+    streams.deliver(long.clone());
+    assert!(!streams.is_full());
+    streams.deliver(long.clone());
+    assert!(streams.attach(one.stream, Some(0)).is_none(), "forgotten for them");
+    assert!(streams.is_full(), "nothing else was read");
+    streams.shed(false);
+    assert!(streams.is_full(), "somebody reads, and may be slow");
+    streams.shed(true);
+    assert!(!streams.is_full());
+    assert_eq!(streams.next(&own), Next::Over);
+    assert!(streams.attach(OWN, Some(0)).is_none(), "it would miss something");
+    let own = streams.attach(OWN, None).unwrap();
+    assert_eq!(read(&mut streams, &own).len(), 1, "what is left");
+    streams.detach(&own);
+    for _ in 0..2 * MOST_EVENTS {
+        streams.deliver(line(r#"{"method":"notifications/resources/updated"}"#));
+        streams.shed(false);
+        assert!(!streams.is_full(), "nobody reads");
+    }
+}
+
+#[test]
+fn a_batch_is_answered_on_one_stream() {
+    let mut streams = Streams::new();
+    let both = streams.open(&[ask("1"), ask("2"), ask("3")], false).unwrap();
+    streams.deliver(line(r#"[{"id":2,"result":1}, 7,{"id":1,"result":2}]"#));
+    assert_eq!(read(&mut streams, &both).len(), 2);
+    assert_eq!((streams.next(&both), streams.dropped), (Next::Wait, 1));
+    streams.cancel("3");
+    assert_eq!(streams.next(&both), Next::Over);
+    let rest = streams.open(&[ask("4")], false).unwrap();
+    streams.end();
+    assert_eq!(streams.next(&rest), Next::Over);
+}
