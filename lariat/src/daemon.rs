@@ -75,6 +75,8 @@ pub struct Defaults {
     pub idle: Option<Duration>,
     /// Who may see the page.
     pub access: Access,
+    /// Which servers can be reached by HTTP.
+    pub offer: config::Config,
 }
 
 impl Defaults {

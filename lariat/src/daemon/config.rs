@@ -1,12 +1,12 @@
 //! The daemon's own file: which servers it offers by HTTP. Text in, data out; who reads the file is
 //! the command.
 //!
-//! A server has the same words as anywhere else ([`ServerSpec`]), and a few that only make sense for
-//! one that many come to. A word that nobody knows is an error, and every error has its line.
+//! A server has the same words as anywhere else ([`ServerSpec`]). A word that nobody knows is an error,
+//! and every error has its line.
 
-use crate::spec::ServerSpec;
+use crate::duration;
+use crate::spec::{ServerSpec, Servers};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -16,47 +16,19 @@ use toml::de::{DeTable, DeValue};
 /// How long a client by HTTP may be away before its session ends.
 const SESSION_TTL: Duration = Duration::from_secs(3600);
 
-/// A longer time is a typing error.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
-
 /// What the file says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The servers by name.
-    pub servers: BTreeMap<String, Offered>,
+    pub servers: Servers,
     /// How long a client by HTTP may be away before its session ends: most never say goodbye.
     pub session_ttl: Duration,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { servers: BTreeMap::new(), session_ttl: SESSION_TTL }
+        Config { servers: Servers::new(), session_ttl: SESSION_TTL }
     }
-}
-
-/// A server that is offered.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Offered {
-    /// What to run.
-    pub spec: ServerSpec,
-    /// Whether one process may serve several sessions.
-    pub share: Sharing,
-    /// End its process after so long without a request; `None` for never.
-    pub idle: Option<Duration>,
-    /// How many sessions one process may serve.
-    pub max_sessions: Option<usize>,
-}
-
-/// Whether one process may serve several sessions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sharing {
-    /// Each has its own.
-    #[default]
-    Never,
-    /// Those that ask nothing of it that needs a process of their own.
-    Strict,
-    /// All of them; what needs a process of its own is not offered to them.
-    Reduced,
 }
 
 /// What is wrong with a file, and where.
@@ -107,7 +79,7 @@ fn read(table: &DeTable<'_>) -> Result<Config, Mark> {
                     config.servers.insert(name, offered);
                 }
             }
-            "session_ttl" => config.session_ttl = time(value)?.unwrap_or(LONGEST),
+            "session_ttl" => config.session_ttl = time(value)?,
             other => {
                 let what = format!("`{other}` is not known here; `servers` and `session_ttl` are");
                 return Err(Mark(key.span(), what));
@@ -133,85 +105,37 @@ fn bad_name(name: &str) -> Option<String> {
     (!good || name.contains("__")).then(|| format!("`{name}` {what}"))
 }
 
-fn offered(place: Range<usize>, table: &DeTable<'_>) -> Result<Offered, Mark> {
+fn offered(place: Range<usize>, table: &DeTable<'_>) -> Result<ServerSpec, Mark> {
     let mut words = Map::new();
-    let (mut share, mut idle, mut most) = (Sharing::default(), None, None);
     for (key, value) in table {
         let name = &**key.get_ref();
-        match name {
-            "share" => share = sharing(value)?,
-            "idle" => idle = time(value)?,
-            "max_sessions" => most = Some(count(value)?),
-            _ => {
-                let value = plain(value)?;
-                // Alone first: then it is this one that is wrong.
-                serde_json::from_value::<ServerSpec>(json!({ name: &value })).map_err(|error| {
-                    Mark(key.span(), format!("`{name}`: {}", said(&error.to_string())))
-                })?;
-                words.insert(name.into(), value);
-            }
-        }
+        let value = plain(value)?;
+        // Alone first: then it is this one that is wrong.
+        serde_json::from_value::<ServerSpec>(json!({ name: &value })).map_err(|error| {
+            let error = error.to_string();
+            let known = error.split_once("expected one of ");
+            let what = known
+                .map_or(error.clone(), |(_, known)| format!("not known here; known are {known}"));
+            Mark(key.span(), format!("`{name}`: {what}"))
+        })?;
+        words.insert(name.into(), value);
     }
     let spec: ServerSpec = serde_json::from_value(Value::Object(words))
         .map_err(|error| Mark(place.clone(), error.to_string()))?;
     match spec.complaint() {
         Some(complaint) => Err(Mark(place, complaint)),
-        None => Ok(Offered { spec, share, idle, max_sessions: most }),
+        None => Ok(spec),
     }
 }
 
-/// An unknown field, with the words of this file beside those of a specification.
-fn said(error: &str) -> String {
-    match error.split_once("expected one of ") {
-        Some((_, known)) => {
-            format!("not known here; known are {known}, `share`, `idle`, `max_sessions`")
-        }
-        None => error.to_owned(),
-    }
-}
-
-fn sharing(value: &Spanned<DeValue<'_>>) -> Result<Sharing, Mark> {
+fn time(value: &Spanned<DeValue<'_>>) -> Result<Duration, Mark> {
+    let what = "a time is text, as in \"30s\", \"5m\" or \"1h\"";
     match value.get_ref() {
-        DeValue::Boolean(false) => Ok(Sharing::Never),
-        DeValue::Boolean(true) => Ok(Sharing::Strict),
-        DeValue::String(word) if word == "reduced" => Ok(Sharing::Reduced),
-        _ => Err(Mark(value.span(), "`share` is true, false or \"reduced\"".into())),
+        DeValue::String(text) => {
+            duration::some(text).map_err(|why| Mark(value.span(), format!("{what}: {why}")))
+        }
+        _ => Err(Mark(value.span(), what.into())),
     }
-}
-
-fn count(value: &Spanned<DeValue<'_>>) -> Result<usize, Mark> {
-    let number = match value.get_ref() {
-        DeValue::Integer(number) => number.as_str().parse().ok().filter(|number| *number > 0),
-        _ => None,
-    };
-    number.ok_or_else(|| Mark(value.span(), "`max_sessions` is a number above 0".into()))
-}
-
-/// `None` for `off`.
-fn time(value: &Spanned<DeValue<'_>>) -> Result<Option<Duration>, Mark> {
-    let DeValue::String(text) = value.get_ref() else {
-        return Err(Mark(
-            value.span(),
-            "a time is text: \"30s\", \"5m\", \"1h\" or \"off\"".into(),
-        ));
-    };
-    if text == "off" {
-        return Ok(None);
-    }
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let scale = match unit {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" => Some(60_000),
-        "h" => Some(3_600_000),
-        _ => None,
-    };
-    let number = number.parse::<u64>().ok().filter(|number| *number > 0);
-    let millis = number.zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
-    let time = millis.map(Duration::from_millis).filter(|time| *time <= LONGEST);
-    let what = "a time is \"30s\", \"5m\", \"1h\" or \"off\", and at most 24h";
-    time.map(Some).ok_or_else(|| Mark(value.span(), what.into()))
 }
 
 /// The same value as JSON has it.
@@ -241,6 +165,7 @@ fn plain(value: &Spanned<DeValue<'_>>) -> Result<Value, Mark> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Share;
 
     #[test]
     fn a_file_says_which_servers_there_are() {
@@ -266,14 +191,21 @@ share = "reduced"
         )
         .unwrap();
         let time = &config.servers["time"];
+        assert_eq!(time.share, Share::Strict);
+        assert_eq!(time.max_sessions.map(usize::from), Some(8));
         let spec = ServerSpec::new("mcp-server-time").args(["--local-timezone", "UTC"]);
-        let spec = ServerSpec { tools: vec!["get_*".into()], ..spec.env("TZ", "UTC") };
-        assert_eq!(time.spec, spec);
-        assert_eq!((time.share, time.max_sessions), (Sharing::Strict, Some(8)));
-        assert_eq!(time.idle, Some(Duration::from_secs(300)));
+        let spec = ServerSpec {
+            tools: vec!["get_*".into()],
+            share: time.share,
+            idle: time.idle,
+            max_sessions: time.max_sessions,
+            ..spec.env("TZ", "UTC")
+        };
+        assert_eq!(*time, spec);
+        assert_ne!(time.idle, Default::default());
         let files = &config.servers["files"];
-        assert_eq!((files.share, files.idle), (Sharing::Reduced, None));
-        assert_eq!(files.spec.tool_timeout, Duration::from_millis(16));
+        assert_eq!(files.share, Share::Reduced);
+        assert_eq!(files.tool_timeout, Duration::from_millis(16));
         assert_eq!(config.session_ttl, Duration::from_secs(600));
         assert_eq!(Config::parse(""), Ok(Config::default()));
     }
@@ -285,9 +217,9 @@ share = "reduced"
             ("[servers.a]\ncommand = \"x\"\nshare = \"maybe\"\n", 3, "reduced"),
             ("[servers.a]\ncommand = \"x\"\nargs = \"y\"\n", 3, "`args`"),
             ("\n[servers.a]\nargs = [\"y\"]\n", 2, "neither a `command` nor an `image`"),
-            ("[servers.a]\ncommand = \"x\"\nidle = 5\n", 3, "a time is text"),
-            ("[servers.a]\ncommand = \"x\"\nidle = \"5y\"\n", 3, "at most 24h"),
-            ("[servers.a]\ncommand = \"x\"\nmax_sessions = 0\n", 3, "above 0"),
+            ("[servers.a]\ncommand = \"x\"\nidle = [5]\n", 3, "`idle`"),
+            ("[servers.a]\ncommand = \"x\"\nidle = \"5y\"\n", 3, "`idle`"),
+            ("[servers.a]\ncommand = \"x\"\nmax_sessions = 0\n", 3, "`max_sessions`"),
             ("[servers.a__b]\ncommand = \"x\"\n", 1, "is no name"),
             ("[server.a]\ncommand = \"x\"\n", 1, "`server` is not known"),
             ("servers = 3\n", 1, "is a table"),

@@ -6,8 +6,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// How many of each kind there may be: a few tabs, a scraper.
-pub(super) const MOST: usize = 32;
+/// How many strangers there may be.
+const STRANGERS: usize = 32;
+
+/// How many others there may be: a few tabs, a scraper, and clients of MCP with two or three each.
+pub(super) const MOST: usize = 2048;
 
 /// All connections.
 #[derive(Debug, Default)]
@@ -36,7 +39,7 @@ impl Crowd {
         let leave = Arc::new(Notify::new());
         let mut kinds = self.kinds();
         kinds.strangers.push_back(leave.clone());
-        if kinds.strangers.len() > MOST
+        if kinds.strangers.len() > STRANGERS
             && let Some(oldest) = kinds.strangers.pop_front()
         {
             oldest.notify_one();

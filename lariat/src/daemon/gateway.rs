@@ -1,3 +1,255 @@
 //! MCP by HTTP: every server of the daemon's file at a path of its own, and all of them at one.
+//!
+//! Two eras at the same path. A *legacy* client shakes hands and has a session from then on
+//! ([`legacy`]); a *modern* one says everything in each request ([`modern`]). Messages go through as
+//! they are; here is only decided to whom, and on which stream the answers come back.
+//!
+//! ```text
+//! headers, peek, streams    what a request says, and where a message goes (pure)
+//! answers, seat < session   a legacy client's seat and its streams
+//! legacy, modern            one request
+//! ```
+
+mod answers;
 mod headers;
+mod legacy;
+mod modern;
+mod peek;
+mod seat;
+mod session;
 mod streams;
+
+use super::api::{Problem, echo};
+use super::config::Config;
+use super::http::{self, Answer};
+use super::web::Busy;
+use crate::mcp::envelope::{self, Line, Shape};
+use crate::mcp::reply::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR};
+use crate::pool::{Pool, Server, Want};
+use crate::spec::ServerSpec;
+use answers::{refusal, with_methods};
+use headers::{Accepts, LEGACY, SESSION, VERSION};
+use hyper::body::Incoming;
+use hyper::header::HeaderMap;
+use hyper::{Method, Request, StatusCode};
+use modern::Mirrors;
+use seat::{Ear, Mouth};
+use session::Session;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// A message may have this many bytes.
+const LARGEST: usize = 64 << 20;
+
+/// How long a shared process without clients is kept for the next: modern ones come and go with
+/// each request.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// Legacy sessions at once.
+const SESSIONS: usize = 1024;
+
+/// Which server a path is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The one of this name.
+    One(String),
+    /// All of them.
+    All,
+}
+
+impl Target {
+    /// `None` if the path is none of ours.
+    pub(super) fn of(path: &str) -> Option<Target> {
+        if path == "/mcp" {
+            return Some(Target::All);
+        }
+        let name = path.strip_prefix("/servers/")?;
+        let name = name.strip_suffix("/mcp").unwrap_or(name);
+        Some(Target::One(name.to_owned()))
+    }
+
+    /// Empty for all.
+    fn name(&self) -> &str {
+        match self {
+            Target::One(name) => name,
+            Target::All => "",
+        }
+    }
+}
+
+/// All servers that can be reached by HTTP, and who is there.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    pool: Pool,
+    servers: BTreeMap<String, Arc<Server>>,
+    session_ttl: Duration,
+    /// Who they all are: a token does not say more.
+    principal: Arc<str>,
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    mirrors: Mirrors,
+    /// Rung when a session has ended.
+    changed: Arc<Notify>,
+    stopped: watch::Receiver<bool>,
+}
+
+/// A request that is not refused outright.
+struct Asked<'a> {
+    target: &'a Target,
+    headers: &'a HeaderMap,
+    accepts: Accepts,
+    busy: Busy,
+}
+
+impl Gateway {
+    pub(super) fn new(
+        config: &Config,
+        pool: Pool,
+        changed: Arc<Notify>,
+        stopped: watch::Receiver<bool>,
+    ) -> Gateway {
+        let server = |(name, spec): (&String, &ServerSpec)| {
+            let (name, spec) = (name.clone(), spec.clone());
+            (name.clone(), Arc::new(Server { name, spec, environment: None }))
+        };
+        Gateway {
+            pool,
+            servers: config.servers.iter().map(server).collect(),
+            session_ttl: config.session_ttl,
+            principal: "http".into(),
+            sessions: Mutex::default(),
+            mirrors: Mirrors::default(),
+            changed,
+            stopped,
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        // Nothing in here can be left half done by a panic.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if there is no session.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions().is_empty()
+    }
+
+    /// Answers one request, of somebody who may ask.
+    pub(super) async fn answer(
+        self: &Arc<Self>,
+        target: &Target,
+        busy: Busy,
+        request: Request<Incoming>,
+    ) -> Answer {
+        if let Some(problem) = self.missing(target) {
+            return http::problem(&problem);
+        }
+        match *request.method() {
+            Method::POST => self.post(target, busy, request).await,
+            Method::GET => self.listen(target, busy, request.headers()),
+            Method::DELETE => self.leave(target, request.headers()),
+            _ => {
+                let detail = "MCP is spoken with POST, and with GET and DELETE up to 2025-11-25.";
+                let problem = Problem::new(405, "no-method", "No such method", detail);
+                with_methods(http::problem(&problem), "POST, GET, DELETE")
+            }
+        }
+    }
+
+    /// Why there is no such server.
+    fn missing(&self, target: &Target) -> Option<Problem> {
+        let detail = match target {
+            _ if self.servers.is_empty() => "This daemon offers no servers: start it with \
+                `lariat daemon --config lariat.toml`, and name them there as [servers.NAME]."
+                .to_owned(),
+            Target::One(name) if !self.servers.contains_key(name) => {
+                let known: Vec<&str> = self.servers.keys().map(String::as_str).collect();
+                format!("There is no server `{}`. There are: {}.", echo(name), known.join(", "))
+            }
+            Target::One(_) | Target::All => return None,
+        };
+        Some(Problem::new(404, "no-server", "No such server", detail))
+    }
+
+    async fn post(
+        self: &Arc<Self>,
+        target: &Target,
+        busy: Busy,
+        request: Request<Incoming>,
+    ) -> Answer {
+        let (parts, body) = request.into_parts();
+        let headers = &parts.headers;
+        if !headers::is_json(headers) {
+            let words = "the body must be application/json";
+            return refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "null", INVALID_REQUEST, words);
+        }
+        let accepts = Accepts::of(headers);
+        if !accepts.json {
+            let words = "accept both application/json and text/event-stream";
+            return refusal(StatusCode::NOT_ACCEPTABLE, "null", INVALID_REQUEST, words);
+        }
+        let line = match http::read(body, LARGEST).await {
+            Ok(body) => peek::on_one_line(body),
+            Err(problem) => return http::problem(&problem),
+        };
+        let asked = Asked { target, headers, accepts, busy };
+        let bad = |code, words| refusal(StatusCode::BAD_REQUEST, "null", code, words);
+        let envelope = match envelope::read(&line) {
+            Line::One(envelope) if envelope.shape() != Shape::Odd => envelope,
+            Line::Many(items) => return self.batch(asked, items).await,
+            Line::One(_) | Line::Odd => return bad(INVALID_REQUEST, "this is no JSON-RPC message"),
+            Line::Noise => return bad(PARSE_ERROR, "this is not JSON"),
+        };
+        let method = envelope.method.as_deref().unwrap_or_default();
+        let about = peek::params(&envelope).and_then(|params| params.about(method));
+        let Some(about) = about else {
+            let id = envelope.id.map_or("null", |id| id.get());
+            let words = "a key occurs twice in the params";
+            return refusal(StatusCode::BAD_REQUEST, id, INVALID_PARAMS, words);
+        };
+        let says_modern = headers::text(headers, VERSION).is_some_and(|it| !LEGACY.contains(&it));
+        let is_modern = about.version.is_some()
+            || (!headers.contains_key(SESSION) && (says_modern || method == "server/discover"));
+        if is_modern {
+            self.modern(asked, &envelope, &about, &line).await
+        } else {
+            self.legacy(asked, &envelope, &line).await
+        }
+    }
+
+    /// A seat at what a path is for. Nothing is started before something is said.
+    fn join(&self, target: &Target) -> Option<(Mouth, Ear)> {
+        match target {
+            Target::One(name) => {
+                let (mouth, ear) = self.seat(self.servers.get(name)?).split();
+                Some((Mouth::One(mouth), Ear::One(ear)))
+            }
+            Target::All => None,
+        }
+    }
+
+    fn seat(&self, server: &Arc<Server>) -> crate::pool::Seat {
+        self.pool.join(Want {
+            server: server.clone(),
+            principal: self.principal.clone(),
+            share: server.spec.share,
+            host: None,
+            linger: LINGER,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_server_or_all() {
+        assert_eq!(Target::of("/mcp"), Some(Target::All));
+        assert_eq!(Target::of("/servers/a/mcp"), Some(Target::One("a".into())));
+        assert_eq!(Target::of("/servers/a"), Some(Target::One("a".into())));
+        assert_eq!(Target::of("/"), None);
+        assert_eq!(Target::of("/v1/sessions"), None);
+    }
+}

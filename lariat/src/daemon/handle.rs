@@ -80,7 +80,8 @@ impl Desk {
             Verb::Refresh => {
                 // A session that is not there is said before a body that is wrong.
                 let entry = self.registry.find(&id)?;
-                let Refresh { servers } = Refresh::read(&http::read(request.into_body()).await?)?;
+                let Refresh { servers } =
+                    Refresh::read(&http::read(request.into_body(), http::LARGEST_BODY).await?)?;
                 self.registry.check_processes(Some(&entry))?;
                 let change = self.registry.refresh(&entry, servers).await?;
                 let view = api::Session {
@@ -92,7 +93,7 @@ impl Desk {
             }
             Verb::Call => {
                 let entry = self.registry.find(&id)?;
-                let call = Call::read(&http::read(request.into_body()).await?)?;
+                let call = Call::read(&http::read(request.into_body(), http::LARGEST_BODY).await?)?;
                 let arguments = call.arguments.unwrap_or_default().into();
                 let result = entry.session.call(&name, &call.tool, arguments).await?;
                 // As the server wrote it, to the byte.
@@ -118,7 +119,7 @@ impl Desk {
 
     async fn open(&self, line: &Line, request: Request<Incoming>) -> Result<Answer, Problem> {
         let by_connection = wants_connection_lease(request.headers())?;
-        let open = Open::read(&http::read(request.into_body()).await?)?;
+        let open = Open::read(&http::read(request.into_body(), http::LARGEST_BODY).await?)?;
         let lease = Lease::new(line, open.owner_pid, by_connection).map_err(|unowned| {
             Problem::invalid(match unowned {
                 Unowned::Nobody(pid) => format!(

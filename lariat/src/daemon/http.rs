@@ -19,11 +19,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
-/// A request's body may have this many bytes.
+/// The body of a request of the API may have this many bytes.
 pub(super) const LARGEST_BODY: usize = 4 << 20;
 
-/// A body that is too large is read to its end all the same, up to this many bytes: a client that is
-/// still writing does not see an answer.
+/// A body that is too large is read to its end all the same, up to this many bytes or twice as many as
+/// it may have: a client that is still writing does not see an answer.
 const LARGEST_PATIENCE: usize = 64 << 20;
 
 /// How long a client may take for the next piece of a body.
@@ -167,7 +167,7 @@ impl Body for Content {
 pub(super) type Answer = Response<Content>;
 
 /// Reads a whole body, if it is not too large.
-pub(super) async fn read(mut body: Incoming) -> Result<Vec<u8>, Problem> {
+pub(super) async fn read(mut body: Incoming, largest: usize) -> Result<Vec<u8>, Problem> {
     let (mut bytes, mut length) = (Vec::new(), 0);
     loop {
         let Ok(frame) = timeout(NEXT_PIECE, body.frame()).await else {
@@ -185,14 +185,14 @@ pub(super) async fn read(mut body: Incoming) -> Result<Vec<u8>, Problem> {
         // Trailers say nothing to us.
         let Ok(data) = frame.into_data() else { continue };
         length += data.len();
-        if length <= LARGEST_BODY {
+        if length <= largest {
             bytes.extend_from_slice(&data);
-        } else if length > LARGEST_PATIENCE {
+        } else if length > LARGEST_PATIENCE.max(2 * largest) {
             break;
         }
     }
-    if length > LARGEST_BODY {
-        let detail = format!("A body may have {} MiB; send a smaller one.", LARGEST_BODY >> 20);
+    if length > largest {
+        let detail = format!("A body may have {} MiB; send a smaller one.", largest >> 20);
         return Err(Problem::new(413, "too-large", "Body too large", detail));
     }
     Ok(bytes)

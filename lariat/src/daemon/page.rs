@@ -5,6 +5,7 @@
 //! it comes from before it is asked for its key.
 
 use super::api::{Problem, echo};
+use super::gateway::{Gateway, Target};
 use super::http::{self, Answer, Content};
 use super::keys::Keys;
 use super::lookout::{Lookout, Watcher};
@@ -55,6 +56,7 @@ pub(super) struct Page {
     pub(super) lookout: Arc<Lookout>,
     pub(super) registry: Arc<Registry>,
     pub(super) books: Books,
+    pub(super) gateway: Arc<Gateway>,
     pub(super) stopped: watch::Receiver<bool>,
 }
 
@@ -90,11 +92,28 @@ const ROUTES: [(&str, Method, Verb); 7] = [
 impl Page {
     /// Answers one request.
     pub(super) async fn answer(&self, busy: Busy, request: Request<Incoming>) -> Answer {
-        let answer = match self.admit(&request) {
-            Ok(verb) => self.dispatch(verb, busy, request).await,
-            Err(answer) => Err(answer),
+        let answer = match Target::of(request.uri().path()) {
+            Some(target) => match self.admit_client(&request) {
+                Ok(()) => Ok(self.gateway.answer(&target, busy, request).await),
+                Err(answer) => Err(answer),
+            },
+            None => match self.admit(&request) {
+                Ok(verb) => self.dispatch(verb, busy, request).await,
+                Err(answer) => Err(answer),
+            },
         };
         dressed(answer.unwrap_or_else(|refusal| *refusal))
+    }
+
+    /// Refuses a client of MCP that may not ask. Only the token counts: what a browser shows, it shows
+    /// for any page that it was let in for.
+    fn admit_client(&self, request: &Request<Incoming>) -> Result<(), Box<Answer>> {
+        self.check_target(request).map_err(refusal)?;
+        self.check_origin(request.headers()).map_err(refusal)?;
+        if self.keys.admits_anyone() || self.shows_token(request.headers()) {
+            return Ok(());
+        }
+        Err(Box::new(stranger(Verb::Metrics)))
     }
 
     /// What is asked for, if it may be.
@@ -269,7 +288,7 @@ impl Page {
     /// Asks for the end of a session. Its receipts come with the events.
     async fn end(&self, request: Request<Incoming>) -> Result<Answer, Problem> {
         // All of it, not each piece: a client that sends a byte now and then is slow too.
-        let read = timeout(web::SILENCE, http::read(request.into_body())).await;
+        let read = timeout(web::SILENCE, http::read(request.into_body(), http::LARGEST_BODY)).await;
         let body = read.unwrap_or_else(|_late| {
             let detail = format!("A body may take {} s. Send it again.", web::SILENCE.as_secs());
             Err(Problem::new(408, "slow", "Body too slow", detail))

@@ -5,6 +5,7 @@
 
 use super::api::Problem;
 use super::crowd::{Crowd, Guest, MOST};
+use super::gateway::Gateway;
 use super::handle::Desk;
 use super::http;
 use super::keys::{Keys, LINK_LIFE};
@@ -88,9 +89,10 @@ impl Web {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if nobody is connected.
+    /// True if nobody is connected, and nobody has a session who may come back.
     pub(super) fn is_quiet(&self) -> bool {
-        self.crowd.is_empty()
+        let has_none = |opened: &Opened| opened.page.gateway.is_empty();
+        self.crowd.is_empty() && self.opened().as_ref().is_none_or(has_none)
     }
 
     /// Serves the page by this door.
@@ -108,12 +110,16 @@ impl Web {
         let books = Books::open(&desk.defaults.session.state_dir)?;
         let lookout = Arc::new(Lookout::new(books.clone(), desk.registry.clone()));
         let stopped = desk.stopped.subscribe();
+        let changed = desk.registry.changed.clone();
+        let gateway =
+            Gateway::new(&desk.defaults.offer, desk.pool.clone(), changed, stopped.clone());
         let page = Arc::new(Page {
             address: door.address,
             keys: door.keys,
             lookout: lookout.clone(),
             registry: desk.registry.clone(),
             books,
+            gateway: Arc::new(gateway),
             stopped: stopped.clone(),
         });
         let accepting = accept(listener, page.clone(), self.crowd.clone());

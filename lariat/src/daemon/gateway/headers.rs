@@ -73,6 +73,8 @@ pub(super) struct Body<'a> {
     pub(super) method: &'a str,
     /// What it calls, gets or reads, if the method is one that does.
     pub(super) name: Option<&'a str>,
+    /// False if the headers need not say so.
+    pub(super) must_name: bool,
 }
 
 /// Why the headers and the body of a modern request do not agree, in words.
@@ -85,7 +87,7 @@ pub(super) fn disagreement(headers: &HeaderMap, body: &Body<'_>) -> Option<Strin
         Some(_) => None,
     };
     let named = || {
-        let wanted = body.name?;
+        let wanted = body.name.filter(|_| body.must_name || headers.contains_key(NAME))?;
         let Some(value) = single(headers, NAME) else {
             return Some("the header Mcp-Name is missing or unreadable".into());
         };
@@ -239,7 +241,12 @@ mod tests {
 
     #[test]
     fn headers_and_body_agree_or_not() {
-        let body = Body { version: "2026-07-28", method: "tools/call", name: Some("grüße") };
+        let body = Body {
+            version: "2026-07-28",
+            method: "tools/call",
+            name: Some("grüße"),
+            must_name: true,
+        };
         let with = |version, method, name| {
             let mut all = headers(&[(VERSION, version), (METHOD, method)]);
             if let Some(name) = name {
@@ -258,7 +265,7 @@ mod tests {
                 "{name:?}"
             );
         }
-        let list = Body { version: "2026-07-28", method: "tools/list", name: None };
+        let list = Body { version: "2026-07-28", method: "tools/list", ..Body::default() };
         let twice = headers(&[(VERSION, "2026-07-28"), (METHOD, "tools/list"), (METHOD, "x")]);
         assert!(disagreement(&twice, &list).is_some());
     }

@@ -284,6 +284,9 @@ impl Streams {
         stream.waiting = stream.waiting.saturating_sub(1);
         stream.is_over = stream.waiting == 0;
         stream.bell.notify_one();
+        if stream.is_over {
+            self.tokens.retain(|_, stream| *stream != at);
+        }
     }
 
     /// True if more is kept than may be, and all of it is unread.

@@ -3,7 +3,7 @@
 use super::run::{Containers, Holding};
 use crate::summon::{self, Whereabouts};
 use crate::{env, shelf, show};
-use lariat::daemon::{self, Access, Defaults, Door, Farewell, Limits};
+use lariat::daemon::{self, Access, Defaults, Door, Farewell, Limits, config};
 use lariat::duration;
 use lariat::journal::make_private_dir;
 use lariat::session::Config;
@@ -36,11 +36,16 @@ const DESCRIPTORS: u64 = 65_536;
 /// With --http there is also a page for a browser and /metrics for Prometheus, on this machine alone:
 /// every session with its processes and what they cost, `lariat run` included. `lariat open` prints a
 /// link that lets a browser in, and opens the page of a daemon that was started without.
+///
+/// With --config there are MCP servers as well, for any client that speaks Streamable HTTP: each at
+/// /servers/NAME/mcp and all of them together at /mcp. Programs show the token as `Authorization:
+/// Bearer`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   lariat daemon
   lariat daemon --print-socket
   lariat daemon --http
+  lariat daemon --http --config lariat.toml
   lariat daemon --http 127.0.0.1:9000 --token-file ~/.config/lariat/token
   curl --unix-socket \"$(lariat daemon --start)\" http://lariat/v1/openapi.json")]
 pub(crate) struct Args {
@@ -51,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long)]
     print_socket: bool,
     /// Start one in the background unless one runs, and print where it listens when it does
-    #[arg(long, conflicts_with_all = ["print_socket", "http", "token_file", "no_token", "idle", "max_sessions", "max_servers",
+    #[arg(long, conflicts_with_all = ["print_socket", "http", "config", "token_file", "no_token", "idle", "max_sessions", "max_servers",
         "max_servers_per_session", "max_processes_per_session", "max_processes", "grace", "term_grace", "backend", "containers",
         "max_containers"])]
     start: bool,
@@ -60,6 +65,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = false,
         default_missing_value = "127.0.0.1:7457", value_parser = loopback)]
     http: Option<SocketAddr>,
+    /// The file that says which servers can be reached by HTTP: each as [servers.NAME], at
+    /// /servers/NAME/mcp, and all of them at /mcp
+    #[arg(long, value_name = "FILE", requires = "http")]
+    config: Option<PathBuf>,
     /// The file with the token that lets programs in, made if it is not there [default: token in the
     /// state directory]
     #[arg(long, value_name = "FILE", conflicts_with = "no_token")]
@@ -132,6 +141,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if args.start {
         return start(&path, args.hold.state_dir);
     }
+    let offer = match args.config.as_deref().map(offer).transpose() {
+        Ok(offer) => offer.unwrap_or_default(),
+        Err(code) => return code,
+    };
     // What it is called in `ps`, however it was started.
     let _unnamed = rustix::thread::set_name(c"lariat-daemon");
     let (seat, listener) = match sit(&path, &state_dir) {
@@ -175,6 +188,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         },
         idle: args.idle,
         access,
+        offer,
     };
     let served = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -198,6 +212,21 @@ pub(crate) fn run(args: Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Reads which servers can be reached by HTTP.
+fn offer(path: &Path) -> Result<config::Config, ExitCode> {
+    let shown = show::plain(&path.display().to_string());
+    let text = fs::read_to_string(path).map_err(|error| {
+        let advice = "name a file with [servers.NAME] and a command in it";
+        show::failure(&format!("cannot read {shown}"), Some(&error), advice);
+        ExitCode::FAILURE
+    })?;
+    config::Config::parse(&text).map_err(|wrong| {
+        let what = format!("{shown}:{}: {}", wrong.line, show::plain(&wrong.what));
+        show::failure(&what, None, "nothing was started");
+        ExitCode::FAILURE
+    })
 }
 
 /// Has a daemon listen there, whoever started it. It has the usual options, like any on demand.

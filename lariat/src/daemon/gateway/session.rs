@@ -1,0 +1,236 @@
+//! A legacy client's session: the seat it has at a server, its streams, and when both are over.
+//!
+//! Most clients never say that they go. A session is over when they do, when the server is gone, or
+//! when for a long time nobody has asked for anything and nobody has listened.
+
+use super::answers;
+use super::seat::{Ear, Mouth, Over};
+use super::streams::{Ask, Next, Reader, Streams, Twice};
+use crate::daemon::web::{self, Busy, SILENCE};
+use hyper::body::Bytes;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// Random bytes in an id.
+const STRENGTH: usize = 16;
+
+/// A session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: String,
+    /// The server that it is at; empty for all of them.
+    pub(super) server: String,
+    /// The revision that the handshake led to.
+    version: OnceLock<String>,
+    mouth: tokio::sync::Mutex<Mouth>,
+    streams: Mutex<Streams>,
+    /// Rung when a reader took something.
+    room: Notify,
+    /// Rung when somebody wants the end.
+    goodbye: Notify,
+    usage: watch::Sender<Use>,
+}
+
+/// How much a session is in use, and since when it is so.
+#[derive(Debug, Clone, Copy)]
+struct Use {
+    count: usize,
+    since: Instant,
+}
+
+impl Session {
+    pub(super) fn new(server: &str, mouth: Mouth) -> io::Result<Session> {
+        Ok(Session {
+            id: random()?,
+            server: server.to_owned(),
+            version: OnceLock::new(),
+            mouth: tokio::sync::Mutex::new(mouth),
+            streams: Mutex::new(Streams::new()),
+            room: Notify::new(),
+            goodbye: Notify::new(),
+            usage: watch::Sender::new(Use { count: 0, since: Instant::now() }),
+        })
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        // Nothing in here can be left half done by a panic.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The revision that the handshake led to; empty before it did.
+    pub(super) fn version(&self) -> &str {
+        self.version.get().map_or("", String::as_str)
+    }
+
+    /// The handshake led to this.
+    pub(super) fn greeted(&self, version: String) {
+        // A second handshake is refused.
+        let _already = self.version.set(version);
+    }
+
+    /// Says a message to the server. Waits for room.
+    pub(super) async fn say(&self, line: Vec<u8>) -> Result<(), Over> {
+        self.mouth.lock().await.say(line).await
+    }
+
+    /// A stream for the answers to these requests.
+    pub(super) fn open(&self, asks: &[Ask<'_>], is_plain: bool) -> Result<Reader, Twice> {
+        self.streams().open(asks, is_plain)
+    }
+
+    /// A stream that is there already, after the event that is named.
+    pub(super) fn attach(&self, stream: u64, after: Option<u64>) -> Option<Reader> {
+        self.streams().attach(stream, after)
+    }
+
+    /// The client wants no answer to this any more.
+    pub(super) fn cancel(&self, id: &str) {
+        self.streams().cancel(id);
+    }
+
+    /// Somebody wants it to end.
+    pub(super) fn end(&self) {
+        self.goodbye.notify_one();
+    }
+
+    /// While this is kept the session is in use.
+    pub(super) fn in_use(self: &Arc<Self>) -> InUse {
+        self.usage.send_modify(|it| *it = Use { count: it.count + 1, since: Instant::now() });
+        InUse(self.clone())
+    }
+
+    /// Listens to the server until the session is over.
+    pub(super) async fn listen(&self, mut ear: Ear, ttl: Duration) {
+        loop {
+            tokio::select! {
+                line = ear.hear() => match line {
+                    Some(line) => self.deliver(line).await,
+                    None => break,
+                },
+                () = self.goodbye.notified() => break,
+                () = self.abandoned(ttl) => break,
+            }
+        }
+        drop(ear);
+        self.streams().end();
+    }
+
+    /// Gives a line to its stream, and waits if there is too much that nobody has read.
+    async fn deliver(&self, line: Vec<u8>) {
+        self.streams().deliver(super::peek::on_one_line(line).into());
+        loop {
+            {
+                let mut streams = self.streams();
+                streams.shed(false);
+                if !streams.is_full() {
+                    return;
+                }
+            }
+            if timeout(SILENCE, self.room.notified()).await.is_err() {
+                self.streams().shed(true);
+            }
+        }
+    }
+
+    /// Returns when nobody has used it for so long.
+    async fn abandoned(&self, ttl: Duration) {
+        let mut uses = self.usage.subscribe();
+        loop {
+            let Use { count, since } = *uses.borrow_and_update();
+            tokio::select! {
+                () = sleep_until(since + ttl), if count == 0 => return,
+                // The sender is here as long as this waits.
+                _changed = uses.changed() => {}
+            }
+        }
+    }
+
+    /// Reads all answers of a stream.
+    pub(super) async fn collect(&self, reader: &Reader) -> Vec<Bytes> {
+        let mut found = Vec::new();
+        let _detach = Detach(self, reader);
+        loop {
+            let next = self.streams().next(reader);
+            match next {
+                Next::Event(_, line) => found.push(line),
+                Next::Wait => reader.bell.notified().await,
+                Next::Over => return found,
+            }
+            self.room.notify_one();
+        }
+    }
+
+    /// Sends a stream's events until it is over, or nobody reads them, or the daemon ends.
+    pub(super) async fn pump(
+        &self,
+        reader: Reader,
+        lines: mpsc::Sender<Bytes>,
+        primed: Option<u64>,
+        mut stopped: watch::Receiver<bool>,
+        _busy: Busy,
+    ) {
+        let _detach = Detach(self, &reader);
+        let place = |number: u64| format!("{}-{number}", reader.stream);
+        if let Some(number) = primed
+            && !web::send(&lines, answers::prime(&place(number))).await
+        {
+            return;
+        }
+        loop {
+            let next = self.streams().next(&reader);
+            let sent = match next {
+                Next::Over => return,
+                Next::Event(number, line) => {
+                    self.room.notify_one();
+                    answers::send(&lines, Some(&place(number)), line).await
+                }
+                Next::Wait => {
+                    let is_long = tokio::select! {
+                        () = reader.bell.notified() => false,
+                        () = lines.closed() => return,
+                        _ = stopped.wait_for(|stopped| *stopped) => return,
+                        () = sleep(answers::KEEP_ALIVE) => true,
+                    };
+                    !is_long || web::send(&lines, answers::still_here()).await
+                }
+            };
+            if !sent {
+                return;
+            }
+        }
+    }
+}
+
+/// Leaves a stream when it is dropped.
+struct Detach<'a>(&'a Session, &'a Reader);
+
+impl Drop for Detach<'_> {
+    fn drop(&mut self) {
+        self.0.streams().detach(self.1);
+        self.0.room.notify_one();
+    }
+}
+
+/// A use of a session, until it is dropped.
+#[derive(Debug)]
+pub(super) struct InUse(Arc<Session>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.usage.send_modify(|it| *it = Use { count: it.count - 1, since: Instant::now() });
+    }
+}
+
+/// What nobody guesses.
+fn random() -> io::Result<String> {
+    let mut bytes = [0; STRENGTH];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled += rustix::rand::getrandom(&mut bytes[filled..], flags)?;
+    }
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
