@@ -101,8 +101,8 @@ fn bad_name(name: &str) -> Option<String> {
     let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let good = (1..=64).contains(&name.len()) && name.chars().all(fit) && !name.starts_with('.');
     let what = "is no name for a server: 1 to 64 letters, digits, `-`, `_` or `.`, and neither a \
-                dot at the beginning nor `__` inside, which ends it in the names of tools";
-    (!good || name.contains("__")).then(|| format!("`{name}` {what}"))
+                dot at the beginning nor `_` at the end nor `__` inside, which ends it in the names of tools";
+    (!good || name.contains("__") || name.ends_with('_')).then(|| format!("`{name}` {what}"))
 }
 
 fn offered(place: Range<usize>, table: &DeTable<'_>) -> Result<ServerSpec, Mark> {

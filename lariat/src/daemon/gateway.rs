@@ -6,13 +6,16 @@
 //!
 //! ```text
 //! headers, peek, streams    what a request says, and where a message goes (pure)
-//! answers, seat < session   a legacy client's seat and its streams
+//! blend < many < seat       a seat at one server, or at all
+//! answers < session         a legacy client's seat and its streams
 //! legacy, modern            one request
 //! ```
 
 mod answers;
+mod blend;
 mod headers;
 mod legacy;
+mod many;
 mod modern;
 mod peek;
 mod seat;
@@ -22,6 +25,7 @@ mod streams;
 use super::api::{Problem, echo};
 use super::config::Config;
 use super::http::{self, Answer};
+use super::routes::decoded;
 use super::web::Busy;
 use crate::mcp::envelope::{self, Line, Shape};
 use crate::mcp::reply::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR};
@@ -55,15 +59,18 @@ const SESSIONS: usize = 1024;
 pub(super) enum Target {
     /// The one of this name.
     One(String),
-    /// All of them.
-    All,
+    /// All of them, and of their tools those that fit one of these patterns.
+    All(Vec<String>),
 }
 
 impl Target {
     /// `None` if the path is none of ours.
-    pub(super) fn of(path: &str) -> Option<Target> {
+    pub(super) fn of(path: &str, query: Option<&str>) -> Option<Target> {
         if path == "/mcp" {
-            return Some(Target::All);
+            let tools =
+                query.unwrap_or_default().split('&').find_map(|it| it.strip_prefix("tools="));
+            let tools = tools.map_or(Some("*".into()), decoded).unwrap_or_default();
+            return Some(Target::All(tools.split(',').map(|it| it.trim().to_owned()).collect()));
         }
         let name = path.strip_prefix("/servers/")?;
         let name = name.strip_suffix("/mcp").unwrap_or(name);
@@ -74,7 +81,7 @@ impl Target {
     fn name(&self) -> &str {
         match self {
             Target::One(name) => name,
-            Target::All => "",
+            Target::All(_) => "",
         }
     }
 }
@@ -167,7 +174,7 @@ impl Gateway {
                 let known: Vec<&str> = self.servers.keys().map(String::as_str).collect();
                 format!("There is no server `{}`. There are: {}.", echo(name), known.join(", "))
             }
-            Target::One(_) | Target::All => return None,
+            Target::One(_) | Target::All(_) => return None,
         };
         Some(Problem::new(404, "no-server", "No such server", detail))
     }
@@ -223,9 +230,14 @@ impl Gateway {
         match target {
             Target::One(name) => {
                 let (mouth, ear) = self.seat(self.servers.get(name)?).split();
-                Some((Mouth::One(mouth), Ear::One(ear)))
+                Some((Mouth::One(Box::new(mouth)), Ear::One(Box::new(ear))))
             }
-            Target::All => None,
+            Target::All(tools) => {
+                let seat = |(name, server)| (String::clone(name), self.seat(server));
+                let seats = self.servers.iter().map(seat).collect();
+                let (mouth, ear) = many::join(seats, tools.clone());
+                Some((Mouth::All(mouth), Ear::All(ear)))
+            }
         }
     }
 
@@ -246,10 +258,17 @@ mod tests {
 
     #[test]
     fn a_path_names_a_server_or_all() {
-        assert_eq!(Target::of("/mcp"), Some(Target::All));
-        assert_eq!(Target::of("/servers/a/mcp"), Some(Target::One("a".into())));
-        assert_eq!(Target::of("/servers/a"), Some(Target::One("a".into())));
-        assert_eq!(Target::of("/"), None);
-        assert_eq!(Target::of("/v1/sessions"), None);
+        let all =
+            |tools: &[&str]| Some(Target::All(tools.iter().map(|it| String::from(*it)).collect()));
+        assert_eq!(Target::of("/mcp", None), all(&["*"]));
+        assert_eq!(
+            Target::of("/mcp", Some("a=b&tools=a__*%2Cb__c,d")),
+            all(&["a__*", "b__c", "d"])
+        );
+        assert_eq!(Target::of("/mcp", Some("tools=%f")), all(&[""]), "and nothing fits that");
+        assert_eq!(Target::of("/servers/a/mcp", None), Some(Target::One("a".into())));
+        assert_eq!(Target::of("/servers/a", None), Some(Target::One("a".into())));
+        assert_eq!(Target::of("/", None), None);
+        assert_eq!(Target::of("/v1/sessions", None), None);
     }
 }

@@ -92,7 +92,7 @@ const ROUTES: [(&str, Method, Verb); 7] = [
 impl Page {
     /// Answers one request.
     pub(super) async fn answer(&self, busy: Busy, request: Request<Incoming>) -> Answer {
-        let answer = match Target::of(request.uri().path()) {
+        let answer = match Target::of(request.uri().path(), request.uri().query()) {
             Some(target) => match self.admit_client(&request) {
                 Ok(()) => Ok(self.gateway.answer(&target, busy, request).await),
                 Err(answer) => Err(answer),

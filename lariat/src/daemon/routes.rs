@@ -134,7 +134,7 @@ fn captures(pattern: &str, path: &str) -> Option<Vec<String>> {
 }
 
 /// A segment without its percent signs; `None` if it makes no text.
-fn decoded(segment: &str) -> Option<String> {
+pub(super) fn decoded(segment: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::new(), segment.as_bytes());
     while let Some((first, after)) = rest.split_first() {
         rest = after;

@@ -104,6 +104,11 @@ impl Gateway {
                 return bad(id, HEADER_MISMATCH, &words);
             }
         }
+        // Of the other era: it would be answered on a server's behalf.
+        if matches!(method, "initialize" | "ping") {
+            let words = "this method is not part of this revision";
+            return refusal(StatusCode::NOT_FOUND, id, METHOD_NOT_FOUND, words);
+        }
         let Some((mouth, ear)) = self.join(asked.target) else {
             return refusal(StatusCode::NOT_FOUND, id, NO_SERVER, "no such server");
         };
