@@ -28,7 +28,7 @@ use super::http::{self, Answer};
 use super::routes::decoded;
 use super::web::Busy;
 use crate::mcp::envelope::{self, Line, Shape};
-use crate::mcp::reply::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR};
+use crate::mcp::reply::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR};
 use crate::pool::{Pool, Server, Want};
 use crate::spec::ServerSpec;
 use answers::{refusal, with_methods};
@@ -42,10 +42,13 @@ use session::Session;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 /// A message may have this many bytes.
 const LARGEST: usize = 64 << 20;
+
+/// All messages that are being read or handed on may have this many KiB together.
+const ROOM: usize = 256 << 10;
 
 /// How long a shared process without clients is kept for the next: modern ones come and go with
 /// each request.
@@ -96,6 +99,8 @@ pub(super) struct Gateway {
     principal: Arc<str>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     mirrors: Mirrors,
+    /// Room for messages, in KiB.
+    bodies: Semaphore,
     /// Rung when a session has ended.
     changed: Arc<Notify>,
     stopped: watch::Receiver<bool>,
@@ -127,6 +132,7 @@ impl Gateway {
             principal: "http".into(),
             sessions: Mutex::default(),
             mirrors: Mirrors::default(),
+            bodies: Semaphore::new(ROOM),
             changed,
             stopped,
         }
@@ -196,6 +202,12 @@ impl Gateway {
             let words = "accept both application/json and text/event-stream";
             return refusal(StatusCode::NOT_ACCEPTABLE, "null", INVALID_REQUEST, words);
         }
+        // Whoever does not say how long it is gets room for the longest.
+        let length = headers::text(headers, "content-length").and_then(|it| it.parse().ok());
+        let room = length.unwrap_or(LARGEST).min(LARGEST).div_ceil(1 << 10) as u32;
+        let Ok(_room) = self.bodies.acquire_many(room).await else {
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, "null", INTERNAL_ERROR, "it ends");
+        };
         let line = match http::read(body, LARGEST).await {
             Ok(body) => peek::on_one_line(body),
             Err(problem) => return http::problem(&problem),

@@ -143,7 +143,7 @@ impl Blend {
                 let own = envelope::own(id).and_then(|own| self.asked.remove(&own));
                 if let Some((server, theirs)) = own {
                     let mut edits = Edits::default();
-                    edits.put(line, id, &*theirs);
+                    edits.put(line, id, String::from(theirs));
                     out.to_servers.push((server, edits.apply(line.to_vec())));
                 }
             }

@@ -4,7 +4,7 @@ use super::answers::{self, IN_FLIGHT, KEEP_ALIVE, accepted, message, refusal};
 use super::headers::{self, Body, Mirror};
 use super::peek::{self, About};
 use super::seat::{Ear, Mouth};
-use super::{Asked, Gateway};
+use super::{Asked, Gateway, Target};
 use crate::daemon::http::Answer;
 use crate::daemon::web::{self, Busy};
 use crate::mcp::envelope::{self, Envelope, Line, Shape};
@@ -12,9 +12,10 @@ use crate::mcp::reply::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, NO_SE
 use crate::mcp::reply::{UNSUPPORTED_VERSION, error};
 use hyper::StatusCode;
 use hyper::body::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
@@ -23,6 +24,10 @@ const MISSING_CAPABILITY: i64 = -32021;
 
 /// Tools of one server whose headers are known.
 const MOST_TOOLS: usize = 10_000;
+
+/// Pages of a list that we ask for ourselves, and how long that may take.
+const PAGES: usize = 100;
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which arguments of which tools are to be in headers as well, by server, as far as anybody has
 /// asked for its tools.
@@ -47,9 +52,16 @@ impl Mirrors {
         }
     }
 
-    fn of(&self, server: &str, tool: &str) -> Vec<Mirror> {
+    /// `None` if nobody has asked for the tools of this server.
+    fn of(&self, server: &str, tool: &str) -> Option<Vec<Mirror>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(server).and_then(|tools| tools.get(tool)).cloned().unwrap_or_default()
+        known.get(server).map(|tools| tools.get(tool).cloned().unwrap_or_default())
+    }
+
+    /// Somebody has asked, whatever came of it.
+    fn asked(&self, server: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(server.to_owned()).or_default();
     }
 }
 
@@ -96,7 +108,7 @@ impl Gateway {
             return bad(id, HEADER_MISMATCH, &words);
         }
         if let (Some(tool), "tools/call") = (name, method) {
-            let mirrors = self.mirrors.of(asked.target.name(), tool);
+            let mirrors = self.mirrors_of(asked.target, tool, version).await;
             let arguments = peek::params(envelope).map(|params| params.arguments());
             let words =
                 headers::unmirrored(asked.headers, &mirrors, &arguments.unwrap_or_default());
@@ -114,6 +126,41 @@ impl Gateway {
         };
         let call = Call { id: id.to_owned(), mouth, ear };
         self.call(call, method, line.to_vec(), asked).await
+    }
+
+    /// Which arguments of a tool are to be in headers as well. Asks for the tools if nobody has.
+    async fn mirrors_of(&self, target: &Target, tool: &str, version: &str) -> Vec<Mirror> {
+        let server = target.name();
+        if let Some(known) = self.mirrors.of(server, tool) {
+            return known;
+        }
+        // One that does not answer is not asked again: the call itself says what is wrong.
+        let _late = timeout(PATIENCE, self.learn(target, version)).await;
+        self.mirrors.asked(server);
+        self.mirrors.of(server, tool).unwrap_or_default()
+    }
+
+    async fn learn(&self, target: &Target, version: &str) -> Option<()> {
+        let (mouth, ear) = self.join(target)?;
+        let mut call = Call { id: "0".into(), mouth, ear };
+        let mut params = json!({ "_meta": {
+            "io.modelcontextprotocol/protocolVersion": version,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }});
+        for _ in 0..PAGES {
+            let list =
+                json!({ "jsonrpc": "2.0", "id": 0, "method": "tools/list", "params": params });
+            call.mouth.say(list.to_string().into_bytes()).await.ok()?;
+            let page = loop {
+                if let Said::Answer(_, line) = call.hear().await {
+                    break line;
+                }
+            };
+            self.mirrors.learn(target.name(), &page);
+            let page: Value = serde_json::from_slice(&page).ok()?;
+            params["cursor"] = json!(page["result"]["nextCursor"].as_str()?);
+        }
+        None
     }
 
     /// Says it, and answers as the server does. If the client goes, so does the seat, and with it the
