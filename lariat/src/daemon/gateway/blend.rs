@@ -8,7 +8,7 @@ mod names;
 
 use crate::mcp::envelope::{self, Edits, Envelope, Items, Line, Members, Shape};
 use crate::mcp::reply::{
-    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, answer, error,
+    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, NO_SERVER, answer, error,
 };
 use crate::spec;
 use merge::Keeping;
@@ -62,7 +62,7 @@ struct Gather {
     waiting: BTreeSet<usize>,
     /// Those of whom there is something.
     parts: Vec<(usize, Value)>,
-    items: Vec<String>,
+    items: Vec<(usize, String)>,
     keepings: Vec<Keeping>,
     pages: usize,
     failures: Vec<(usize, String)>,
@@ -382,11 +382,16 @@ impl Blend {
         };
         if let Some(key) = gather.key() {
             let keeping = merge::keeping(result);
+            // In the modern era every answer says of which kind it is: one that does not is of a server
+            // that does not know what it is asked.
+            if self.offers.is_empty() && keeping.result_type.is_none() {
+                return self.fail(id, server, "it does not know this revision", out);
+            }
             let cursor = keeping.next_cursor.clone();
             gather.keepings.push(keeping);
             for (name, item) in listed(&self.names[server], key, result) {
                 if key != "tools" || spec::allowed(&self.tools, &name) {
-                    gather.items.push(item);
+                    gather.items.push((server, item));
                 }
             }
             gather.pages += 1;
@@ -440,6 +445,14 @@ impl Blend {
             out.to_client.push(failed(id, why));
             return;
         }
+        // Who can begin in either era would not see the others' tools: so it is to begin in the one that
+        // all of them know.
+        let is_older = |(_, why): &(usize, String)| why.starts_with('{') && !is_ours(why);
+        if &*gather.method == "server/discover" && gather.failures.iter().any(is_older) {
+            let words = "not all servers here know this revision: begin with `initialize`";
+            out.to_client.push(error(id, METHOD_NOT_FOUND, words));
+            return;
+        }
         if &*gather.method == "initialize" {
             // Whoever has refused is not spoken to any more.
             self.gone.extend(gather.failures.iter().map(|(server, _)| *server));
@@ -450,7 +463,11 @@ impl Blend {
         let parts: Vec<(String, Value)> =
             gather.parts.drain(..).map(|(who, part)| (self.names[who].clone(), part)).collect();
         let result = match (&*gather.method, gather.key()) {
-            (_, Some(key)) => merge::list(key, &gather.items, &gather.keepings),
+            (_, Some(key)) => {
+                // As they are called, not as fast as they are.
+                gather.items.sort_by_key(|(who, _)| *who);
+                merge::list(key, &gather.items, &gather.keepings)
+            }
             ("initialize", _) => merge::initialize(&parts, &absent).to_string(),
             ("server/discover", _) => merge::discover(&parts, &absent).to_string(),
             ("subscriptions/listen", _) => {
@@ -473,11 +490,16 @@ impl Blend {
             return out;
         }
         self.asked.retain(|_, (who, _)| *who != server);
-        let its = |(id, it): (&Box<str>, &Pending)| match it {
-            Pending::One(one) => (*one == server).then(|| (id.clone(), false)),
-            Pending::All(gather) => gather.waiting.contains(&server).then(|| (id.clone(), true)),
-        };
-        let its: Vec<(Box<str>, bool)> = self.pending.iter().filter_map(its).collect();
+        let mut its: Vec<(Box<str>, bool)> = Vec::new();
+        for (id, it) in &self.pending {
+            match it {
+                Pending::One(one) if *one == server => its.push((id.clone(), false)),
+                Pending::All(gather) if gather.waiting.contains(&server) => {
+                    its.push((id.clone(), true));
+                }
+                Pending::One(_) | Pending::All(_) => {}
+            }
+        }
         for (id, of_several) in its {
             if of_several {
                 self.fail(&id, server, "it left", &mut out);
@@ -544,6 +566,12 @@ fn begin(id: &str, gather: &mut Gather, out: &mut Out) {
     out.to_client.push(told.to_string().into_bytes());
     out.to_client.append(&mut gather.early);
     gather.begun = true;
+}
+
+/// True if the server was not there to say that.
+fn is_ours(error: &str) -> bool {
+    let error: Value = serde_json::from_str(error).unwrap_or_default();
+    error["code"].as_i64() == Some(NO_SERVER)
 }
 
 /// The error that a server gave, as it is; or in words why there is none.

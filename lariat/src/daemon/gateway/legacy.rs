@@ -2,8 +2,8 @@
 
 use super::answers::{self, IN_FLIGHT, accepted, message, refusal, with_session};
 use super::headers::{self, Accepts, BATCHES, LEGACY, PRIMES, SESSION, VERSION};
-use super::session::{InUse, Session};
-use super::streams::{Ask, OWN, Reader};
+use super::session::{InUse, Reading, Session};
+use super::streams::{Ask, OWN};
 use super::{Asked, Gateway, SESSIONS, Target, peek};
 use crate::daemon::http::Answer;
 use crate::daemon::web::Busy;
@@ -102,7 +102,7 @@ impl Gateway {
     ) -> Answer {
         let first = asks.first().map_or("null", |ask| ask.id);
         let is_batch = lines.len() > 1;
-        let Ok(reader) = session.open(asks, !asked.accepts.events) else {
+        let Ok(mut reading) = session.open(asks, !asked.accepts.events) else {
             let words = "a request with this id has no answer yet";
             return refusal(StatusCode::BAD_REQUEST, first, INVALID_REQUEST, words);
         };
@@ -111,13 +111,14 @@ impl Gateway {
                 return gone(first);
             }
         }
+        reading.is_said();
         if asks.is_empty() {
             return accepted(StatusCode::ACCEPTED);
         }
         if asked.accepts.events {
-            return self.stream(session, usage, reader, Some(0), asked.busy);
+            return self.stream(session, usage, reading, 0, asked.busy);
         }
-        let found = session.collect(&reader).await;
+        let found = reading.collect().await;
         match found.as_slice() {
             [only] if !is_batch => message(StatusCode::OK, only.clone()),
             [] => message(StatusCode::OK, error(first, NO_SERVER, CANCELLED)),
@@ -138,7 +139,7 @@ impl Gateway {
             return defect("no chance for an id");
         };
         let session = Arc::new(session);
-        let Ok(reader) = session.open(&[Ask { id, token: None }], true) else {
+        let Ok(mut reading) = session.open(&[Ask { id, token: None }], true) else {
             return defect("a new session has no requests");
         };
         // Who goes away before it has an id cannot come back.
@@ -154,7 +155,8 @@ impl Gateway {
         if let Err(over) = session.say(line.to_vec()).await {
             return refusal(StatusCode::BAD_GATEWAY, id, NO_SERVER, &over.why);
         }
-        let found = session.collect(&reader).await;
+        reading.is_said();
+        let found = reading.collect().await;
         drop(usage);
         let Some(answer) = found.into_iter().next() else {
             let words = "the server left before it answered";
@@ -201,11 +203,11 @@ impl Gateway {
                 Some((stream.parse().ok()?, Some(number.parse().ok()?)))
             }),
         };
-        let reader = place.and_then(|(stream, after)| {
+        let reading = place.and_then(|(stream, after)| {
             Some((session.attach(stream, after)?, after.unwrap_or_default()))
         });
-        match reader {
-            Some((reader, after)) => self.stream(&session, usage, reader, Some(after), busy),
+        match reading {
+            Some((reading, after)) => self.stream(&session, usage, reading, after, busy),
             None => {
                 let words = "what came after this event is not kept any more";
                 refusal(StatusCode::BAD_REQUEST, "null", INVALID_REQUEST, words)
@@ -264,15 +266,15 @@ impl Gateway {
         &self,
         session: &Arc<Session>,
         usage: InUse,
-        reader: Reader,
-        after: Option<u64>,
+        reading: Reading,
+        after: u64,
         busy: Busy,
     ) -> Answer {
         let (lines, receiver) = mpsc::channel(IN_FLIGHT);
-        let primed = after.filter(|_| session.version() >= PRIMES);
-        let (session, stopped) = (session.clone(), self.stopped.clone());
+        let primed = (session.version() >= PRIMES).then_some(after);
+        let stopped = self.stopped.clone();
         tokio::spawn(async move {
-            session.pump(reader, lines, primed, stopped, busy).await;
+            reading.pump(lines, primed, stopped, busy).await;
             drop(usage);
         });
         answers::events(receiver)

@@ -76,14 +76,21 @@ impl Session {
         self.mouth.lock().await.say(line).await
     }
 
-    /// A stream for the answers to these requests.
-    pub(super) fn open(&self, asks: &[Ask<'_>], is_plain: bool) -> Result<Reader, Twice> {
-        self.streams().open(asks, is_plain)
+    /// A stream for the answers to these requests, which are to be said next.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        asks: &[Ask<'_>],
+        is_plain: bool,
+    ) -> Result<Reading, Twice> {
+        let reader = self.streams().open(asks, is_plain)?;
+        let unsaid = asks.iter().map(|ask| ask.id.into()).collect();
+        Ok(Reading { session: self.clone(), reader, unsaid })
     }
 
     /// A stream that is there already, after the event that is named.
-    pub(super) fn attach(&self, stream: u64, after: Option<u64>) -> Option<Reader> {
-        self.streams().attach(stream, after)
+    pub(super) fn attach(self: &Arc<Self>, stream: u64, after: Option<u64>) -> Option<Reading> {
+        let reader = self.streams().attach(stream, after)?;
+        Some(Reading { session: self.clone(), reader, unsaid: Vec::new() })
     }
 
     /// The client wants no answer to this any more.
@@ -147,49 +154,64 @@ impl Session {
             }
         }
     }
+}
+
+/// Somebody reads a stream, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Reading {
+    session: Arc<Session>,
+    reader: Reader,
+    /// Requests that the server does not know of yet. Who goes away before it does takes them along.
+    unsaid: Vec<Box<str>>,
+}
+
+impl Reading {
+    /// The server knows now what is to be answered.
+    pub(super) fn is_said(&mut self) {
+        self.unsaid.clear();
+    }
+
+    fn next(&self) -> Next {
+        let next = self.session.streams().next(&self.reader);
+        self.session.room.notify_one();
+        next
+    }
 
     /// Reads all answers of a stream.
-    pub(super) async fn collect(&self, reader: &Reader) -> Vec<Bytes> {
+    pub(super) async fn collect(self) -> Vec<Bytes> {
         let mut found = Vec::new();
-        let _detach = Detach(self, reader);
         loop {
-            let next = self.streams().next(reader);
-            match next {
+            match self.next() {
                 Next::Event(_, line) => found.push(line),
-                Next::Wait => reader.bell.notified().await,
+                Next::Wait => self.reader.bell.notified().await,
                 Next::Over => return found,
             }
-            self.room.notify_one();
         }
     }
 
     /// Sends a stream's events until it is over, or nobody reads them, or the daemon ends.
     pub(super) async fn pump(
-        &self,
-        reader: Reader,
+        self,
         lines: mpsc::Sender<Bytes>,
         primed: Option<u64>,
         mut stopped: watch::Receiver<bool>,
         _busy: Busy,
     ) {
-        let _detach = Detach(self, &reader);
-        let place = |number: u64| format!("{}-{number}", reader.stream);
+        let place = |number: u64| format!("{}-{number}", self.reader.stream);
         if let Some(number) = primed
             && !web::send(&lines, answers::prime(&place(number))).await
         {
             return;
         }
         loop {
-            let next = self.streams().next(&reader);
-            let sent = match next {
+            let sent = match self.next() {
                 Next::Over => return,
                 Next::Event(number, line) => {
-                    self.room.notify_one();
                     answers::send(&lines, Some(&place(number)), line).await
                 }
                 Next::Wait => {
                     let is_long = tokio::select! {
-                        () = reader.bell.notified() => false,
+                        () = self.reader.bell.notified() => false,
                         () = lines.closed() => return,
                         _ = stopped.wait_for(|stopped| *stopped) => return,
                         () = sleep(answers::KEEP_ALIVE) => true,
@@ -204,13 +226,13 @@ impl Session {
     }
 }
 
-/// Leaves a stream when it is dropped.
-struct Detach<'a>(&'a Session, &'a Reader);
-
-impl Drop for Detach<'_> {
+impl Drop for Reading {
     fn drop(&mut self) {
-        self.0.streams().detach(self.1);
-        self.0.room.notify_one();
+        let mut streams = self.session.streams();
+        self.unsaid.iter().for_each(|id| streams.cancel(id));
+        streams.detach(&self.reader);
+        drop(streams);
+        self.session.room.notify_one();
     }
 }
 
@@ -233,4 +255,85 @@ fn random() -> io::Result<String> {
         filled += rustix::rand::getrandom(&mut bytes[filled..], flags)?;
     }
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::streams::OWN;
+    use super::*;
+
+    /// Longer than anything here takes.
+    const LONG: Duration = Duration::from_secs(60);
+
+    type Server = (mpsc::Receiver<Vec<u8>>, mpsc::Sender<Vec<u8>>);
+
+    /// A session whose server is this test.
+    fn session() -> (Arc<Session>, Ear, Server) {
+        let ((mouth, said), (told, ear)) = (mpsc::channel(4), mpsc::channel(4));
+        let session = Session::new("a", Mouth::All(mouth)).unwrap();
+        (Arc::new(session), Ear::All(ear), (said, told))
+    }
+
+    fn ask(id: &str) -> [Ask<'_>; 1] {
+        [Ask { id, token: None }]
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_is_answered_to_who_asked() {
+        let (session, ear, (mut said, told)) = session();
+        let listener = session.clone();
+        let listening = tokio::spawn(async move { listener.listen(ear, LONG).await });
+        let mut reading = session.open(&ask("1"), true).unwrap();
+        session.say(b"{}".to_vec()).await.unwrap();
+        reading.is_said();
+        assert_eq!(said.recv().await.unwrap(), b"{}");
+        told.send(b"{\"id\":1,\r\"result\":{}}".to_vec()).await.unwrap();
+        assert_eq!(reading.collect().await, [Bytes::from_static(b"{\"id\":1, \"result\":{}}")]);
+        // The server goes, and with it everything.
+        let own = session.attach(OWN, None).unwrap();
+        drop(told);
+        assert!(own.collect().await.is_empty());
+        listening.await.unwrap();
+        drop(said);
+        assert!(session.say(Vec::new()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_was_never_said_is_not_waited_for() {
+        let (session, _ear, _server) = session();
+        let reading = session.open(&ask("1"), true).unwrap();
+        assert!(session.open(&ask("1"), true).is_err());
+        drop(reading);
+        let mut reading = session.open(&ask("1"), true).unwrap();
+        reading.is_said();
+        drop(reading);
+        assert!(session.open(&ask("1"), true).is_err(), "it may still be answered");
+    }
+
+    #[tokio::test]
+    async fn it_ends_when_somebody_wants_that_or_nobody_comes_any_more() {
+        let (session, ear, _server) = self::session();
+        session.end();
+        session.listen(ear, LONG).await;
+        let (session, ear, _server) = self::session();
+        let usage = session.in_use();
+        let left = async {
+            tokio::task::yield_now().await;
+            drop(usage);
+            Instant::now()
+        };
+        let listening = async {
+            session.listen(ear, Duration::from_millis(20)).await;
+            Instant::now()
+        };
+        let (left, ended) = tokio::join!(left, listening);
+        assert!(ended > left);
+    }
+
+    #[test]
+    fn an_id_is_visible_and_nobody_elses() {
+        let (one, other) = (random().unwrap(), random().unwrap());
+        assert!(one.len() == 2 * STRENGTH && one.chars().all(|c| c.is_ascii_alphanumeric()));
+        assert_ne!(one, other);
+    }
 }

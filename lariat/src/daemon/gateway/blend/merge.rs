@@ -100,7 +100,7 @@ pub(super) struct Keeping {
     #[serde(default)]
     pub(super) next_cursor: Option<String>,
     #[serde(default)]
-    result_type: Option<String>,
+    pub(super) result_type: Option<String>,
     #[serde(default)]
     ttl_ms: Option<u64>,
     #[serde(default)]
@@ -127,11 +127,12 @@ fn kept(all: &[Keeping]) -> Map<String, Value> {
 }
 
 /// A list of all items; each is JSON.
-pub(super) fn list(key: &str, items: &[String], keepings: &[Keeping]) -> String {
+pub(super) fn list(key: &str, items: &[(usize, String)], keepings: &[Keeping]) -> String {
     let mut rest = kept(keepings);
     if keepings.iter().any(|it| it.result_type.is_some()) {
         rest.insert("resultType".into(), json!("complete"));
     }
+    let items: Vec<&str> = items.iter().map(|(_, item)| &**item).collect();
     let mut text = format!("{{\"{key}\":[{}]", items.join(","));
     for (key, value) in rest {
         text += &format!(",\"{key}\":{value}");

@@ -229,4 +229,42 @@ fn what_all_know_is_discovered() {
     // In this era nobody has said before what it has.
     let list = blend.client_says(br#"{"id":2,"method":"prompts/list"}"#);
     assert_eq!(list.to_servers.len(), 2);
+    blend.server_says(
+        1,
+        br#"{"id":2,"result":{"resultType":"complete","prompts":[{"name":"y"}],"ttlMs":1}}"#,
+    );
+    let all = blend.server_says(
+        0,
+        br#"{"id":2,"result":{"resultType":"complete","prompts":[{"name":"x"}],"ttlMs":0}}"#,
+    );
+    assert_eq!(
+        client(&all)["result"],
+        json!({
+            "prompts": [{ "name": "a__x" }, { "name": "b__y" }],
+            "resultType": "complete", "ttlMs": 0,
+        })
+    );
+}
+
+#[test]
+fn one_of_the_other_era_is_not_forgotten() {
+    let mut blend = blend(&["*"]);
+    let offer = br#"{"id":1,"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}"#;
+    let discover = br#"{"id":1,"method":"server/discover","params":{}}"#;
+    blend.client_says(discover);
+    blend.server_says(0, offer);
+    let older = br#"{"id":1,"error":{"code":-32602,"message":"what?"}}"#;
+    assert_eq!(client(&blend.server_says(1, older))["error"]["code"], METHOD_NOT_FOUND);
+    // One that is not there at all keeps nobody from the new one.
+    blend.client_says(discover);
+    blend.server_says(0, offer);
+    let absent =
+        format!(r#"{{"id":1,"error":{{"code":{NO_SERVER},"message":"no such program"}}}}"#);
+    let all = client(&blend.server_says(1, absent.as_bytes()));
+    assert_eq!(all["result"]["_meta"]["dev.lariat/absent"], json!(["b"]));
+    // Who asks in the new one all the same is not given what makes no sense in it.
+    blend.client_says(br#"{"id":2,"method":"tools/list"}"#);
+    blend.server_says(1, br#"{"id":2,"result":{"tools":[{"name":"old"}]}}"#);
+    let all = blend.server_says(0, br#"{"id":2,"result":{"resultType":"complete","tools":[]}}"#);
+    assert_eq!(client(&all)["result"]["tools"], json!([]));
 }
