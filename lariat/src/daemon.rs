@@ -19,12 +19,16 @@ mod ledger;
 mod lookout;
 mod metrics;
 mod oauth;
+mod outside;
 mod page;
 mod picture;
 mod registry;
 mod routes;
 mod web;
 
+pub use oauth::Issuer;
+use outside::Outside;
+pub use outside::{Gate, Secured};
 pub use web::{ADDRESS, Access, Door};
 
 use crate::pool::{self, Pool};
@@ -126,11 +130,20 @@ pub struct Farewell {
     pub survivors: Vec<Survivor>,
 }
 
-/// Serves, with the page if there is a door to it, until `shutdown` is there or nobody has wanted anything for long enough. All sessions have
-/// ended when it returns. If it is dropped, they end by their guardians.
+/// Ways in beside the socket.
+#[derive(Debug, Default)]
+pub struct Doors {
+    /// To the page, for this machine.
+    pub page: Option<Door>,
+    /// To the servers that are offered, for other machines.
+    pub gate: Option<Gate>,
+}
+
+/// Serves, by these doors too, until `shutdown` is there or nobody has wanted anything for long
+/// enough. All sessions have ended when it returns. If it is dropped, they end by their guardians.
 pub async fn run(
     listener: UnixListener,
-    door: Option<Door>,
+    doors: Doors,
     defaults: Defaults,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<Farewell> {
@@ -145,9 +158,10 @@ pub async fn run(
         web: Web::new(),
         pool: pool.clone(),
     });
-    if let Some(door) = door {
+    if let Some(door) = doors.page {
         desk.web.open(&desk, door)?;
     }
+    let outside = doors.gate.map(|gate| Outside::open(&desk, gate)).transpose()?;
     let room = Room::new();
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -156,6 +170,7 @@ pub async fn run(
         let is_quiet =
             desk.registry.is_empty() && connections.is_empty() && room.connections.are_free();
         let is_quiet = is_quiet && desk.web.is_quiet() && pool.is_empty();
+        let is_quiet = is_quiet && outside.as_ref().is_none_or(Outside::is_quiet);
         quiet_since = is_quiet.then(|| quiet_since.unwrap_or_else(Instant::now));
         let enough = idle.zip(quiet_since).and_then(|(idle, since)| since.checked_add(idle));
         let stream = tokio::select! {
@@ -184,6 +199,9 @@ pub async fn run(
     let _in_time = timeout(LAST_ANSWER, async {
         while connections.join_next().await.is_some() {}
         desk.web.closed().await;
+        if let Some(outside) = outside {
+            outside.closed().await;
+        }
     })
     .await;
     connections.shutdown().await;

@@ -95,7 +95,7 @@ pub(super) struct Gateway {
     pool: Pool,
     servers: BTreeMap<String, Arc<Server>>,
     session_ttl: Duration,
-    /// Who they all are: a token does not say more.
+    /// Who they all are.
     principal: Arc<str>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     mirrors: Mirrors,
@@ -118,6 +118,7 @@ impl Gateway {
     pub(super) fn new(
         config: &Config,
         pool: Pool,
+        principal: Arc<str>,
         changed: Arc<Notify>,
         stopped: watch::Receiver<bool>,
     ) -> Gateway {
@@ -129,7 +130,7 @@ impl Gateway {
             pool,
             servers: config.servers.iter().map(server).collect(),
             session_ttl: config.session_ttl,
-            principal: "http".into(),
+            principal,
             sessions: Mutex::default(),
             mirrors: Mirrors::default(),
             bodies: Semaphore::new(ROOM),

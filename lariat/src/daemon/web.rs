@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -111,8 +111,9 @@ impl Web {
         let lookout = Arc::new(Lookout::new(books.clone(), desk.registry.clone()));
         let stopped = desk.stopped.subscribe();
         let changed = desk.registry.changed.clone();
-        let gateway =
-            Gateway::new(&desk.defaults.offer, desk.pool.clone(), changed, stopped.clone());
+        let (offer, pool) = (&desk.defaults.offer, desk.pool.clone());
+        // Whoever has the token is the same to us.
+        let gateway = Gateway::new(offer, pool, "http".into(), changed, stopped.clone());
         let page = Arc::new(Page {
             address: door.address,
             keys: door.keys,
@@ -173,7 +174,7 @@ impl Web {
 }
 
 /// A task that ends when nobody waits for it any more.
-struct Abort(JoinHandle<()>);
+pub(super) struct Abort(pub(super) JoinHandle<()>);
 
 impl Drop for Abort {
     fn drop(&mut self) {
@@ -197,7 +198,7 @@ async fn accept(listener: TcpListener, page: Arc<Page>, crowd: Arc<Crowd>) {
     while connections.join_next().await.is_some() {}
 }
 
-async fn accepted(listener: &TcpListener) -> TcpStream {
+pub(super) async fn accepted(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
@@ -210,53 +211,74 @@ async fn accepted(listener: &TcpListener) -> TcpStream {
 async fn connection(page: Arc<Page>, stream: TcpStream, guest: Guest) {
     // Answers are short, and somebody looks at them.
     let _slower = stream.set_nodelay(true);
-    let place = Arc::new(Place { guest: Some(guest), page: page.clone() });
-    let pulse = Arc::new(Pulse::new());
-    let silent = pulse.clone();
-    let stopped = page.stopped.clone();
-    let told = place.clone();
+    let presence = Arc::new(Presence::new(guest, page.registry.changed.clone()));
+    let (stopped, looked_after) = (page.stopped.clone(), presence.clone());
     let answer = move |request: Request<Incoming>| {
         // From the first moment on: while it is answered nobody is silent.
-        let (page, busy, place) = (page.clone(), Busy::new(&pulse), place.clone());
+        let (page, busy, presence) = (page.clone(), presence.busy(), presence.clone());
         async move {
             let known = page.knows(request.headers());
-            if known && !place.guest.as_ref().is_some_and(Guest::shows_key) {
-                let detail = format!("There are {MOST} connections. Close some, or try again.");
-                let busy = Problem::new(503, "busy", "Too many connections", detail);
-                return http::with(http::problem(&busy), header::CONNECTION, "close");
+            if known && !presence.shows_key() {
+                return too_many();
             }
             let answer = page.answer(busy, request).await;
             // Strangers are told one thing, and then make room.
             if known { answer } else { http::with(answer, header::CONNECTION, "close") }
         }
     };
-    let given_up = async {
-        tokio::select! {
-            () = silent.fades() => {}
-            () = told.makes_room() => {}
-        }
-    };
-    http::converse(stream, answer, given_up, stopped).await;
+    http::converse(stream, answer, looked_after.is_given_up(), stopped).await;
 }
 
-/// A connection's place. The daemon is told when it is free again.
-struct Place {
+/// For somebody who may come in and finds no place.
+pub(super) fn too_many() -> http::Answer {
+    let detail = format!("There are {MOST} connections. Close some, or try again.");
+    let busy = Problem::new(503, "busy", "Too many connections", detail);
+    http::with(http::problem(&busy), header::CONNECTION, "close")
+}
+
+/// A connection's place, and whether something is going on there. The daemon is told when it is free
+/// again.
+#[derive(Debug)]
+pub(super) struct Presence {
     guest: Option<Guest>,
-    page: Arc<Page>,
+    pulse: Arc<Pulse>,
+    changed: Arc<Notify>,
 }
 
-impl Place {
-    async fn makes_room(&self) {
-        if let Some(guest) = &self.guest {
-            guest.must_leave().await;
+impl Presence {
+    pub(super) fn new(guest: Guest, changed: Arc<Notify>) -> Presence {
+        Presence { guest: Some(guest), pulse: Arc::new(Pulse::new()), changed }
+    }
+
+    /// Something is going on, until this is dropped.
+    pub(super) fn busy(&self) -> Busy {
+        Busy::new(&self.pulse)
+    }
+
+    /// See [`Guest::shows_key`].
+    pub(super) fn shows_key(&self) -> bool {
+        self.guest.as_ref().is_some_and(Guest::shows_key)
+    }
+
+    /// Returns when somebody else needs the place, or nothing has been going on for too long.
+    pub(super) async fn is_given_up(&self) {
+        let leaves = async {
+            match &self.guest {
+                Some(guest) => guest.must_leave().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.pulse.fades() => {}
+            () = leaves => {}
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for Presence {
     fn drop(&mut self) {
         drop(self.guest.take());
-        self.page.registry.changed.notify_one();
+        self.changed.notify_one();
     }
 }
 

@@ -1,13 +1,16 @@
 //! `lariat daemon`: sessions for whoever can speak HTTP.
 
+mod outside;
+
 use super::run::{Containers, Holding};
 use crate::summon::{self, Whereabouts};
 use crate::{env, shelf, show};
-use lariat::daemon::{self, Access, Defaults, Door, Farewell, Limits, config};
+use lariat::daemon::{self, Access, Defaults, Door, Doors, Farewell, Limits, config};
 use lariat::duration;
 use lariat::journal::make_private_dir;
 use lariat::session::Config;
 use lariat::spec::Servers;
+use outside::Outside;
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, File, OpenOptions};
@@ -56,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long)]
     print_socket: bool,
     /// Start one in the background unless one runs, and print where it listens when it does
-    #[arg(long, conflicts_with_all = ["print_socket", "http", "config", "token_file", "no_token", "idle", "max_sessions", "max_servers",
+    #[arg(long, conflicts_with_all = ["print_socket", "http", "config", "https", "token_file", "no_token", "idle", "max_sessions", "max_servers",
         "max_servers_per_session", "max_processes_per_session", "max_processes", "grace", "term_grace", "backend", "containers",
         "max_containers"])]
     start: bool,
@@ -67,7 +70,7 @@ pub(crate) struct Args {
     http: Option<SocketAddr>,
     /// The file that says which servers can be reached by HTTP: each as [servers.NAME], at
     /// /servers/NAME/mcp, and all of them at /mcp
-    #[arg(long, value_name = "FILE", requires = "http")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The file with the token that lets programs in, made if it is not there [default: token in the
     /// state directory]
@@ -94,6 +97,8 @@ pub(crate) struct Args {
     /// How many processes all sessions may have
     #[arg(long, value_name = "N", default_value_t = Limits::default().processes)]
     max_processes: usize,
+    #[command(flatten)]
+    outside: Outside,
     #[command(flatten)]
     hold: Holding,
 }
@@ -141,6 +146,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if args.start {
         return start(&path, args.hold.state_dir);
     }
+    if args.config.is_some() && args.http.is_none() && !args.outside.is_wanted() {
+        let advice = "add --http for this machine, or --https for others";
+        show::failure("nobody could reach the servers of --config", None, advice);
+        return ExitCode::FAILURE;
+    }
     let offer = match args.config.as_deref().map(offer).transpose() {
         Ok(offer) => offer.unwrap_or_default(),
         Err(code) => return code,
@@ -163,6 +173,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if door.is_some() {
         warn_of_readers(&access);
     }
+    let gate = match args.outside.gate() {
+        Ok(gate) => gate,
+        Err(code) => return code,
+    };
     let raised = raise_descriptors();
     if let Err(error) = raised {
         show::failure(
@@ -190,10 +204,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         access,
         offer,
     };
-    let served = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .and_then(|runtime| runtime.block_on(serve(listener, door, defaults, &path)));
+    let served =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
+            runtime.block_on(serve(listener, Doors { page: door, gate }, defaults, &path))
+        });
     drop(seat);
     match served {
         Ok(Some(farewell)) => {
@@ -241,7 +255,7 @@ fn start(path: &Path, state_dir: Option<PathBuf>) -> ExitCode {
 /// Serves until the first signal has been followed, or a second one comes.
 async fn serve(
     listener: UnixListener,
-    door: Option<Door>,
+    doors: Doors,
     defaults: Defaults,
     path: &Path,
 ) -> io::Result<Option<Farewell>> {
@@ -257,15 +271,17 @@ async fn serve(
         });
     }
     // Whoever started this may not read it.
-    let page = door.as_ref().map(|door| format!("page at http://{}/\n", door.address()));
-    show::out(&format!("listening on {}\n{}", path.display(), page.unwrap_or_default()));
+    let page = doors.page.as_ref().map(|door| format!("page at http://{}/\n", door.address()));
+    let gate = doors.gate.as_ref().map(|gate| format!("MCP at https://{}/\n", gate.address()));
+    let (page, gate) = (page.unwrap_or_default(), gate.unwrap_or_default());
+    show::out(&format!("listening on {}\n{page}{gate}", path.display()));
     let mut second = signals.clone();
     let first = async move {
         // The sender is there as long as this waits.
         let _counted = signals.wait_for(|count| *count >= 1).await.map(|_| ());
     };
     let served = tokio::select! {
-        farewell = daemon::run(listener, door, defaults, first) => Some(farewell?),
+        farewell = daemon::run(listener, doors, defaults, first) => Some(farewell?),
         _ = second.wait_for(|count| *count >= 2) => None,
     };
     drop(count);
@@ -322,7 +338,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     let ip = address.ip();
     Err(format!(
         "{ip} can be reached from other machines, and what is said there can be read on the way; \
-         use 127.0.0.1 or [::1], and ssh -L to look from elsewhere"
+         use 127.0.0.1 or [::1], and ssh -L to look from elsewhere; --https is for MCP clients there"
     ))
 }
 

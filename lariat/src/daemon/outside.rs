@@ -1,0 +1,272 @@
+//! The way in for other machines: MCP and nothing else, by TLS, for whoever has a token that was
+//! signed for us. Nothing that one of them does concerns the others: each has a gateway of its own.
+
+use super::api::{Problem, echo};
+use super::crowd::{Crowd, Guest};
+use super::gateway::{Gateway, Target};
+use super::handle::Desk;
+use super::http::{self, Answer};
+use super::oauth::{Guard, Issuer, METADATA, Refusal};
+use super::web::{self, Abort, Busy, Presence, SILENCE, accepted};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap};
+use hyper::{Method, Request, StatusCode};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// How many people may be here. One who has no session makes room.
+const PEOPLE: usize = 1024;
+
+/// What it takes to be reached from other machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secured {
+    /// A file with our certificate and those that it needs, in PEM.
+    pub certificate: PathBuf,
+    /// A file with its private key, in PEM.
+    pub key: PathBuf,
+    /// Whose tokens let somebody in.
+    pub issuer: Issuer,
+}
+
+/// A listener for other machines, and who may come in by it.
+pub struct Gate {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    tls: TlsAcceptor,
+    guard: Guard,
+}
+
+impl std::fmt::Debug for Gate {
+    /// Without the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// Reads the certificate, its key, and the keys of who signs tokens.
+    pub fn new(listener: std::net::TcpListener, secured: &Secured) -> io::Result<Gate> {
+        let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let guard = Guard::new(&secured.issuer)?;
+        Ok(Gate { listener, address, tls: acceptor(secured)?, guard })
+    }
+
+    /// Where it is, with the port that the kernel has chosen if nobody else has.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn acceptor(secured: &Secured) -> io::Result<TlsAcceptor> {
+    let invalid = |what: &str, path: &Path, e: &dyn std::fmt::Display| {
+        let what = format!("the {what} {} cannot be used: {e}", path.display());
+        io::Error::new(io::ErrorKind::InvalidInput, what)
+    };
+    let Secured { certificate, key, .. } = secured;
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| invalid("certificate", certificate, &e))?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|e| invalid("key", key, &e))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map(|builder| builder.with_no_client_auth())
+        .and_then(|builder| builder.with_single_cert(chain, private))
+        .map_err(|e| invalid("certificate", certificate, &e))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Everybody from other machines.
+pub(super) struct Outside {
+    everybody: Arc<Everybody>,
+    serving: Abort,
+}
+
+struct Everybody {
+    guard: Guard,
+    people: Mutex<HashMap<Arc<str>, Arc<Gateway>>>,
+    make: Box<dyn Fn(&Arc<str>) -> Gateway + Send + Sync>,
+    crowd: Arc<Crowd>,
+    changed: Arc<Notify>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Outside {
+    /// Serves by this gate, until everything is stopped.
+    pub(super) fn open(desk: &Desk, gate: Gate) -> io::Result<Outside> {
+        let Gate { listener, tls, guard, .. } = gate;
+        let listener = TcpListener::from_std(listener)?;
+        let (pool, offer) = (desk.pool.clone(), desk.defaults.offer.clone());
+        let (changed, stopped) = (desk.registry.changed.clone(), desk.stopped.subscribe());
+        let (rung, ended) = (changed.clone(), stopped.clone());
+        let make = move |who: &Arc<str>| {
+            Gateway::new(&offer, pool.clone(), who.clone(), rung.clone(), ended.clone())
+        };
+        let everybody = Arc::new(Everybody {
+            guard,
+            people: Mutex::default(),
+            make: Box::new(make),
+            crowd: Arc::default(),
+            changed,
+            stopped,
+        });
+        let serving = Abort(tokio::spawn(serve(everybody.clone(), listener, tls)));
+        Ok(Outside { everybody, serving })
+    }
+
+    /// True if nobody is connected, and nobody has a session who may come back.
+    pub(super) fn is_quiet(&self) -> bool {
+        let people = self.everybody.people();
+        self.everybody.crowd.is_empty() && people.values().all(|gateway| gateway.is_empty())
+    }
+
+    /// Returns when all has been said. If it is dropped before, nothing more is.
+    pub(super) async fn closed(mut self) {
+        let _ended = (&mut self.serving.0).await;
+    }
+}
+
+async fn serve(everybody: Arc<Everybody>, listener: TcpListener, tls: TlsAcceptor) {
+    let mut stopped = everybody.stopped.clone();
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+            stream = accepted(&listener) => {
+                let guest = everybody.crowd.enter();
+                connections.spawn(connection(everybody.clone(), tls.clone(), stream, guest));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn connection(outside: Arc<Everybody>, tls: TlsAcceptor, stream: TcpStream, guest: Guest) {
+    // Answers are short, and somebody waits for them.
+    let _slower = stream.set_nodelay(true);
+    let secured = tokio::select! {
+        secured = timeout(SILENCE, tls.accept(stream)) => secured,
+        () = guest.must_leave() => return,
+    };
+    let Ok(Ok(stream)) = secured else { return };
+    let presence = Arc::new(Presence::new(guest, outside.changed.clone()));
+    let (stopped, looked_after) = (outside.stopped.clone(), presence.clone());
+    let answer = move |request: Request<Incoming>| {
+        let (outside, busy, presence) = (outside.clone(), presence.busy(), presence.clone());
+        async move {
+            match outside.admit(&request) {
+                Ok(_) if !presence.shows_key() => web::too_many(),
+                Ok((who, target)) => outside.answer(&who, &target, busy, request).await,
+                // Strangers are told one thing, and then make room.
+                Err(refusal) => http::with(*refusal, header::CONNECTION, "close"),
+            }
+        }
+    };
+    http::converse(stream, answer, looked_after.is_given_up(), stopped).await;
+}
+
+impl Everybody {
+    fn people(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Gateway>>> {
+        // Nothing in here can be left half done by a panic.
+        self.people.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who asks for what, if it may.
+    fn admit(&self, request: &Request<Incoming>) -> Result<(Arc<str>, Target), Box<Answer>> {
+        self.check_origin(request).map_err(|problem| Box::new(http::problem(&problem)))?;
+        let path = request.uri().path();
+        if path.starts_with(METADATA) {
+            return Err(Box::new(self.metadata(request.method())));
+        }
+        let Some(target) = Target::of(path, request.uri().query()) else {
+            let detail = format!("There is no `{}` here. `/mcp` is for MCP.", echo(path));
+            let problem = Problem::new(404, "no-path", "No such path", detail);
+            return Err(Box::new(http::problem(&problem)));
+        };
+        let who = self.guard.principal(bearer(request.headers()), SystemTime::now());
+        let who = who.map_err(|refusal: Refusal| Box::new(self.guard.refuse(&refusal)))?;
+        Ok((who, target))
+    }
+
+    fn metadata(&self, method: &Method) -> Answer {
+        if *method == Method::GET {
+            return http::json(StatusCode::OK, &self.guard.metadata());
+        }
+        let problem = Problem::new(405, "no-method", "No such method", "This is only to be read.");
+        http::with(http::problem(&problem), header::ALLOW, "GET")
+    }
+
+    /// Refuses what was asked under another name, and what another page asked.
+    fn check_origin(&self, request: &Request<Incoming>) -> Result<(), Problem> {
+        let headers = request.headers();
+        let is_own = |name: &str| name.eq_ignore_ascii_case(self.guard.authority());
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let host = hosts.next().and_then(|host| host.to_str().ok());
+        let named = request.uri().authority().map(|authority| authority.as_str());
+        if !host.is_some_and(is_own)
+            || hosts.next().is_some()
+            || named.is_some_and(|name| !is_own(name))
+        {
+            let detail = format!("This is {}, and answers to no other name.", self.guard.origin());
+            return Err(Problem::new(403, "foreign", "Another host", detail));
+        }
+        let is_ours = |origin: &str| origin.eq_ignore_ascii_case(self.guard.origin());
+        let mut origins = headers.get_all(header::ORIGIN).iter();
+        if origins.any(|origin| !origin.to_str().is_ok_and(is_ours)) {
+            let detail = format!("Only {} itself may ask here.", self.guard.origin());
+            return Err(Problem::new(403, "foreign", "Another origin", detail));
+        }
+        Ok(())
+    }
+
+    async fn answer(
+        &self,
+        who: &Arc<str>,
+        target: &Target,
+        busy: Busy,
+        request: Request<Incoming>,
+    ) -> Answer {
+        match self.gateway(who) {
+            Some(gateway) => gateway.answer(target, busy, request).await,
+            None => {
+                let detail = format!("{PEOPLE} others have sessions here. Try again later.");
+                http::problem(&Problem::new(503, "busy", "Too many people", detail))
+            }
+        }
+    }
+
+    /// The gateway of one person.
+    fn gateway(&self, who: &Arc<str>) -> Option<Arc<Gateway>> {
+        let mut people = self.people();
+        if !people.contains_key(who) && people.len() >= PEOPLE {
+            people.retain(|_, gateway| !gateway.is_empty() || Arc::strong_count(gateway) > 1);
+        }
+        if !people.contains_key(who) && people.len() >= PEOPLE {
+            return None;
+        }
+        Some(people.entry(who.clone()).or_insert_with(|| Arc::new((self.make)(who))).clone())
+    }
+}
+
+/// The token that a request shows, if it shows one.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut shown = headers.get_all(header::AUTHORIZATION).iter();
+    let one = shown.next().filter(|_| shown.next().is_none())?;
+    let (scheme, token) = one.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
