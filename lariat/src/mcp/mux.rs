@@ -265,12 +265,14 @@ impl Mux {
     /// What a fresh process has to be told, once it was greeted, to be as the one before. Nobody
     /// waits for the answers.
     pub(super) fn replay(&mut self) -> Vec<Vec<u8>> {
-        let level = self.levels.most().map(|level| json!({ "level": level.word() }));
+        let mut lines = Vec::new();
+        if let Some(level) = self.levels.most() {
+            lines.push(self.aside("logging/setLevel", &json!({ "level": level.word() })));
+            self.levels.told(self.last_id);
+        }
         let uris: Vec<Value> = self.subscriptions.uris().map(|uri| json!({ "uri": uri })).collect();
-        let level = level.map(|level| self.aside("logging/setLevel", &level));
-        let uris = uris.iter().map(|uri| self.aside("resources/subscribe", uri));
-        let uris: Vec<_> = uris.collect();
-        level.into_iter().chain(uris).collect()
+        lines.extend(uris.iter().map(|uri| self.aside("resources/subscribe", uri)));
+        lines
     }
 
     /// True if the server could be replaced by a fresh one and nobody would notice.
@@ -404,6 +406,7 @@ impl Mux {
             client.asked.clear();
             client.late = 0;
         }
+        self.levels.forget();
         self.tasks = Tasks::default();
         self.elicitations = Elicitations::default();
     }

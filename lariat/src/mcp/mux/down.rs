@@ -201,8 +201,9 @@ impl Mux {
             }
             Kind::SetLevel(change) => self.levels.answered(port, own, *change, result.is_some()),
             Kind::Subscribe(uri) => {
-                if self.subscriptions.answered(port, uri, own, result.is_some()) && self.is_shared()
-                {
+                let agreed = result.is_some();
+                let is_nobodys = self.subscriptions.answered(port, uri, own, agreed);
+                if is_nobodys && self.is_shared() {
                     out.to_server.push(self.aside("resources/unsubscribe", &json!({ "uri": uri })));
                 }
             }

@@ -101,7 +101,10 @@ impl Talk {
             }
             (2, _) if step > 100 && self.dice.next(8) == 0 => {
                 self.story.push("the server leaves".into());
-                (self.mux.server_left("gone"), self.model.server_left())
+                let (routed, expected) = (self.mux.server_left("gone"), self.model.server_left());
+                self.compare(routed, expected);
+                let to_server = self.mux.replay();
+                (Routed { to_server, ..Routed::default() }, self.model.replay())
             }
             (n, Some(port)) if n % 2 == 0 => {
                 let line = self.client_line();

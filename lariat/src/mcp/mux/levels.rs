@@ -72,6 +72,16 @@ impl Levels {
         self.agreed = None;
     }
 
+    /// The server is another now, and was told nothing.
+    pub(super) fn forget(&mut self) {
+        self.agreed = None;
+    }
+
+    /// It was told what is in force, by this request of ours.
+    pub(super) fn told(&mut self, own: u64) {
+        self.agreed = self.most().map(|level| (own, level));
+    }
+
     pub(super) fn depart(&mut self, port: Port) {
         self.of.remove(&port);
     }

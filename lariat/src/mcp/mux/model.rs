@@ -154,8 +154,27 @@ impl Model {
         (!self.is_shared() || !self.requests.iter().any(ghost)).then_some(port)
     }
 
+    pub(super) fn replay(&mut self) -> Heard {
+        let mut heard = Heard::default();
+        if let Some(most) = self.levels.iter().map(|(_, level)| *level).min() {
+            let params = json!({ "level": LEVELS[most] });
+            self.say_aside("logging/setLevel", params, &mut heard);
+            self.agreed = Some((self.last, most));
+        }
+        let mut uris: Vec<String> = self.holds.iter().map(|hold| hold.1.clone()).collect();
+        uris.sort();
+        uris.dedup();
+        for uri in uris {
+            self.aside("resources/subscribe", &uri, &mut heard);
+        }
+        heard
+    }
+
     fn aside(&mut self, method: &str, uri: &str, heard: &mut Heard) {
-        let params = json!({ "uri": uri });
+        self.say_aside(method, json!({ "uri": uri }), heard);
+    }
+
+    fn say_aside(&mut self, method: &str, params: Value, heard: &mut Heard) {
         self.last += 1;
         let own = self.last;
         heard.server.push(Said::Ours(
@@ -270,6 +289,7 @@ impl Model {
         }
         self.requests.iter_mut().for_each(|request| request.state = State::Done);
         self.questions.clear();
+        self.agreed = None;
         self.tasks.clear();
         self.pages.clear();
         heard

@@ -98,10 +98,8 @@ impl Subscriptions {
 
     /// A client is gone. The server is to be told that nobody wants to know of these.
     pub(super) fn depart(&mut self, port: Port) -> Vec<Box<str>> {
-        let its = |(uri, holders): (&Box<str>, &Holders)| {
-            holders.ports.contains_key(&port).then(|| uri.clone())
-        };
-        let mut uris: Vec<_> = self.by_uri.iter().filter_map(its).collect();
+        let its = self.by_uri.iter().filter(|(_, holders)| holders.ports.contains_key(&port));
+        let mut uris: Vec<Box<str>> = its.map(|(uri, _)| uri.clone()).collect();
         uris.retain(|uri| self.unsubscribe(port, uri) == Wish::Ask);
         uris
     }

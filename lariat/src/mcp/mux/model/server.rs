@@ -170,14 +170,12 @@ impl Model {
                     *known = Some(line[at].into());
                 }
             }
-            ("logging/setLevel", Some(wanted)) if success.is_some() => {
-                let _ = wanted;
-                if self.agreed.is_none_or(|(own, _)| own < request.own) {
-                    self.agreed = Some((request.own, request.told));
-                }
-            }
             ("logging/setLevel", Some(wanted)) => {
-                if self.level(request.port).map(|level| LEVELS[level]) == Some(wanted) {
+                let is_last = self.agreed.is_none_or(|(own, _)| own < request.own);
+                let stands = self.level(request.port).map(|level| LEVELS[level]) == Some(wanted);
+                if success.is_some() && is_last {
+                    self.agreed = Some((request.own, request.told));
+                } else if success.is_none() && stands {
                     self.levels.retain(|(port, _)| *port != request.port);
                     self.levels.extend(request.level_before.map(|level| (request.port, level)));
                 }
