@@ -268,8 +268,8 @@ impl Mux {
         let mut lines = Vec::new();
         if let Some(level) = self.levels.most() {
             lines.push(self.aside("logging/setLevel", &json!({ "level": level.word() })));
-            self.levels.told(self.last_id);
         }
+        self.levels.told(self.last_id);
         let uris: Vec<Value> = self.subscriptions.uris().map(|uri| json!({ "uri": uri })).collect();
         lines.extend(uris.iter().map(|uri| self.aside("resources/subscribe", uri)));
         lines
@@ -375,8 +375,9 @@ impl Mux {
         self.forget_server();
     }
 
-    /// The server is gone, or another than it was. Who waits is told so; what else the clients have
-    /// asked for still holds, for [`Mux::replay`].
+    /// The server is gone, for good or to be replaced by a fresh one. Who waits is told so; what else
+    /// the clients have asked for still holds, for [`Mux::replay`]. Also right where nobody waits: what
+    /// the server had begun and not answered is not to be reckoned with any more.
     pub(super) fn server_left(&mut self, why: &str) -> Routed {
         let mut out = Routed::default();
         let mut waiting: Vec<u64> = self.pending.keys().copied().collect();

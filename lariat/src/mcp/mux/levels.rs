@@ -77,7 +77,7 @@ impl Levels {
         self.agreed = None;
     }
 
-    /// It was told what is in force, by this request of ours.
+    /// It was told what is in force, if anything, by this request of ours.
     pub(super) fn told(&mut self, own: u64) {
         self.agreed = self.most().map(|level| (own, level));
     }

@@ -161,6 +161,22 @@ fn the_server_gets_the_most_verbose_level() {
 }
 
 #[test]
+fn a_fresh_server_is_not_believed_to_know_what_the_one_before_knew() {
+    let (mut mux, a, b) = legacy();
+    let set = |id: &str| call(id, "logging/setLevel", r#""level":"debug""#);
+    up(mux.port(a, set("1")));
+    down(mux.server(result("1", "{}")));
+    up(mux.port(a, call("2", "x", "")));
+    mux.depart(a);
+    assert!(mux.may_sleep());
+    nothing(mux.server_left("asleep"));
+    assert!(mux.replay().is_empty());
+    assert_eq!(up(mux.port(b, set("3"))), set("3"));
+    // And what one that left has left behind went with it.
+    assert_eq!(down(mux.server(note("vendor", ""))).0, b);
+}
+
+#[test]
 fn a_log_message_is_heard_by_one_that_is_alone_and_wants_it() {
     let (mut mux, a, b) = legacy();
     let message = |level: &str| note("message", &format!(r#""level":"{level}","data":1"#));
