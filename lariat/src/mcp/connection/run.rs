@@ -148,6 +148,8 @@ impl Connection {
         if may {
             (state.asleep, state.wanted) = (true, false);
             state.pulse = None;
+            // Nobody waits, so nobody is told; but what this server left undone is over with it.
+            let _nothing = state.mux.server_left("the server sleeps");
         }
         may
     }
