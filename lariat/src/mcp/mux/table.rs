@@ -161,6 +161,18 @@ fn the_server_gets_the_most_verbose_level() {
 }
 
 #[test]
+fn the_level_that_was_asked_for_last_is_in_force_whichever_answer_comes_last() {
+    let (mut mux, a, _) = legacy();
+    let set =
+        |id: &str, level: &str| call(id, "logging/setLevel", &format!(r#""level":"{level}""#));
+    up(mux.port(a, set("1", "info")));
+    up(mux.port(a, set("2", "error")));
+    down(mux.server(result("2", "{}")));
+    down(mux.server(result("1", "{}")));
+    assert_eq!(down(mux.port(a, set("3", "error"))), (a, yes("3")));
+}
+
+#[test]
 fn a_fresh_server_is_not_believed_to_know_what_the_one_before_knew() {
     let (mut mux, a, b) = legacy();
     let set = |id: &str| call(id, "logging/setLevel", r#""level":"debug""#);
