@@ -223,7 +223,7 @@ impl Ear {
     }
 
     async fn next(&mut self, lines: &mut Vec<u8>, many: bool) -> bool {
-        loop {
+        while self.listening.is_some() || self.turns.is_some() {
             let turn = tokio::select! {
                 biased;
                 heard = heard(&mut self.listening, lines, many) => match heard {
@@ -254,10 +254,8 @@ impl Ear {
                 // Nothing more will be said, but what was asked is still answered.
                 None => self.turns = None,
             }
-            if self.listening.is_none() && self.turns.is_none() {
-                return false;
-            }
         }
+        false
     }
 }
 
