@@ -6,6 +6,7 @@
 
 pub mod api;
 mod base64;
+mod clerk;
 pub mod client;
 pub mod config;
 mod crowd;
@@ -163,9 +164,15 @@ pub async fn run(
     }
     let outside = doors.gate.map(|gate| Outside::open(&desk, gate)).transpose()?;
     let room = Room::new();
+    let (over, minutes) = (Arc::new(Notify::new()), desk.defaults.session.state_dir.clone());
+    let clerk = {
+        let (pool, over) = (pool.clone(), over.clone());
+        tokio::spawn(async move { clerk::keep(pool, &minutes, &over).await })
+    };
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     let mut quiet_since = None;
+    let mut size = pool.size();
     let was_idle = loop {
         let is_quiet =
             desk.registry.is_empty() && connections.is_empty() && room.connections.are_free();
@@ -186,6 +193,7 @@ pub async fn run(
             },
             Some(_) = connections.join_next() => continue,
             () = desk.registry.changed.notified() => continue,
+            _ = size.changed() => continue,
             () = reached(enough) => break true,
         };
         connections.spawn(connection(desk.clone(), stream, room.clone()));
@@ -205,6 +213,8 @@ pub async fn run(
     })
     .await;
     connections.shutdown().await;
+    over.notify_one();
+    let _in_time = timeout(LAST_ANSWER, clerk).await;
     Ok(Farewell {
         was_idle,
         sessions: ends.len(),

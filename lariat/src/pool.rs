@@ -207,6 +207,11 @@ impl Pool {
         self.0.table().hubs.iter().map(|hub| hub.view()).collect()
     }
 
+    /// How many processes there are, with those asleep, now and whenever that changes.
+    pub fn size(&self) -> watch::Receiver<usize> {
+        self.0.hubs.subscribe()
+    }
+
     /// True if there is no process, and none asleep.
     pub fn is_empty(&self) -> bool {
         self.0.table().hubs.is_empty()

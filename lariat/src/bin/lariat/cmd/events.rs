@@ -149,6 +149,11 @@ fn sentence(event: &Value) -> String {
             let age = super::ps::time(event["age_s"].as_f64().unwrap_or(0.0));
             format!("{} by {hosts}, {age} old{}", text("kind"), left(event))
         }
+        "joined" | "left" => {
+            let sessions = event["sessions"].as_u64().unwrap_or(0);
+            format!("{}, {}", text("why"), show::count(sessions, "session"))
+        }
+        "unshared" => text("why"),
         _ => event["what"].as_str().unwrap_or_default().to_string(),
     };
     format!("{head}  {more}").trim_end().to_string()
