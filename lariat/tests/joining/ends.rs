@@ -1,0 +1,92 @@
+//! Whoever ends first, the others see it as with a server of their own.
+
+use crate::books::events;
+use crate::kit::{Host, Stage, hello, request};
+use crate::place::PATIENCE;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use trials::until;
+
+#[test]
+fn what_is_the_same_is_one_and_what_is_not_is_another() {
+    let stage = Stage::new();
+    let mut hosts = [stage.host(), stage.host(), Host::start(stage.share().env("WHO", "me"))];
+    let found = hosts.each_mut().map(Host::where_is_it);
+    assert_eq!(found[0]["pid"], found[1]["pid"]);
+    assert_ne!(found[0]["pid"], found[2]["pid"]);
+    assert_eq!(found.each_ref().map(|found| &found["who"]), [&json!(""), &json!(""), &json!("me")]);
+    let mut other_mask = std::process::Command::new("sh");
+    other_mask.args(["-c", "umask 027; exec \"$0\" \"$@\""]);
+    let share = stage.share();
+    other_mask.current_dir(stage.place.path("")).arg(share.get_program()).args(share.get_args());
+    let found_by_other = Host::start(&mut other_mask).where_is_it();
+    assert_ne!(found_by_other["pid"], found[0]["pid"]);
+    assert_eq!(found_by_other["umask"], "0027");
+    let here = stage.place.path("").canonicalize().unwrap();
+    assert_eq!(found[0]["cwd"], here.display().to_string());
+}
+
+#[test]
+fn what_was_asked_is_answered_after_the_end_of_stdin() {
+    let stage = Stage::new();
+    let mut host = stage.host();
+    host.where_is_it();
+    host.say(&request(3, "slow"));
+    host.stdin = None;
+    assert_eq!(host.hear()["result"], json!({ "slow": true }));
+    assert_eq!(host.hear(), Value::Null);
+    let (status, said) = host.ended();
+    assert!(status.success() && said.is_empty(), "{status} {said}");
+}
+
+#[test]
+fn a_server_that_leaves_gives_its_code_and_its_last_words() {
+    let stage = Stage::new();
+    let mut host = stage.host();
+    host.where_is_it();
+    let answer = host.ask(&request(3, "leave"));
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(3), &json!(-32000)), "{answer}");
+    assert_eq!(host.hear(), Value::Null);
+    let (status, said) = host.ended();
+    assert_eq!(status.code(), Some(7), "{said}");
+    assert!(said.contains("I have had enough"), "{said}");
+}
+
+#[test]
+fn a_command_that_is_not_there_is_127() {
+    let stage = Stage::new();
+    let mut command = stage.place.lariat("run");
+    let mut host = Host::start(command.args(["--share", "--", "no-such-server"]));
+    let answer = host.ask(&hello());
+    assert_eq!(answer["id"], 1, "{answer}");
+    let (status, said) = host.ended();
+    assert_eq!(status.code(), Some(127), "{said}");
+    assert!(said.contains("no-such-server"), "{said}");
+}
+
+#[test]
+fn a_signal_to_one_wrapper_ends_that_one() {
+    let stage = Stage::new();
+    let (mut one, mut other) = (stage.host(), stage.host());
+    let pid = one.where_is_it()["pid"].clone();
+    other.where_is_it();
+    kill_process(Pid::from_child(&one.wrapper), Signal::TERM).unwrap();
+    assert_eq!(one.hear(), Value::Null);
+    let (status, said) = one.ended();
+    assert_eq!((status.code(), said.as_str()), (Some(143), ""));
+    assert_eq!(other.ask(&request(3, "where"))["result"]["pid"], pid);
+    let left = || events(&stage.place).iter().filter(|event| event["event"] == "left").count();
+    assert!(until(PATIENCE, || left() == 1));
+}
+
+#[test]
+fn with_the_daemon_everything_ends() {
+    let mut stage = Stage::new();
+    let mut host = stage.host();
+    host.where_is_it();
+    stage.kill_daemon();
+    assert_eq!(host.hear(), Value::Null);
+    let (status, said) = host.ended();
+    assert_eq!(status.code(), Some(125), "{said}");
+    assert!(said.contains("the daemon has gone"), "{said}");
+}

@@ -1,0 +1,151 @@
+//! A daemon of one test's own, hosts that join it, and a server for them.
+
+use crate::place::{PATIENCE, Place};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use trials::until;
+
+/// A server in few words: it says where it is, can take its time, and can leave.
+const SERVER: &str = r#"
+while read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+    answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+    case "$line" in
+    *'"initialize"'*) answer '{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}' ;;
+    *'"leave"'*) echo 'I have had enough' >&2; exit 7 ;;
+    *'"slow"'*) sleep 0.5; answer '{"slow":true}' ;;
+    *'"where"'*) answer "{\"pid\":$$,\"who\":\"$WHO\",\"umask\":\"$(umask)\",\"cwd\":\"$PWD\"}" ;;
+    esac
+done
+"#;
+
+/// Books, and a daemon that keeps them. It is killed with the test, and what it held ends with it.
+pub(crate) struct Stage {
+    pub(crate) place: Place,
+    daemon: Child,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Stage {
+        let place = Place::new();
+        let mut command = place.lariat("daemon");
+        command.args(["--grace", "200ms", "--term-grace", "200ms", "--containers", "leave"]);
+        let mut daemon = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("listening on /"), "{line}");
+        Stage { place, daemon }
+    }
+
+    /// `lariat run --share` of the server.
+    pub(crate) fn share(&self) -> Command {
+        share(&self.place)
+    }
+
+    /// A host with two pipes.
+    pub(crate) fn host(&self) -> Host {
+        Host::start(&mut self.share())
+    }
+
+    pub(crate) fn kill_daemon(&mut self) {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // It may have been ended by the test.
+        let _ended = self.daemon.kill();
+        let _ended = self.daemon.wait();
+        // What it held ends without it, and writes that down; then the place can go.
+        until(PATIENCE, || crate::books::pages(&self.place).is_empty());
+    }
+}
+
+/// `lariat run --share` of the server, with its books in this place.
+pub(crate) fn share(place: &Place) -> Command {
+    let mut command = place.lariat("run");
+    command.args(["--share", "--name", "teller", "--", "sh", "-c", SERVER]);
+    command
+}
+
+/// What a client says first.
+pub(crate) fn hello() -> Value {
+    json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "host", "version": "1" },
+        },
+    })
+}
+
+pub(crate) fn request(id: u64, method: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method })
+}
+
+/// A host and its wrapper.
+pub(crate) struct Host {
+    pub(crate) wrapper: Child,
+    pub(crate) stdin: Option<ChildStdin>,
+    pub(crate) stdout: BufReader<ChildStdout>,
+    stderr: ChildStderr,
+}
+
+impl Host {
+    pub(crate) fn start(command: &mut Command) -> Host {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut wrapper = command.spawn().unwrap();
+        let stdout = BufReader::new(wrapper.stdout.take().unwrap());
+        let stderr = wrapper.stderr.take().unwrap();
+        Host { stdin: wrapper.stdin.take(), stdout, stderr, wrapper }
+    }
+
+    pub(crate) fn say(&mut self, message: &Value) {
+        writeln!(self.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    /// The next message; null at the end.
+    #[track_caller]
+    pub(crate) fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        if line.is_empty() { Value::Null } else { serde_json::from_str(&line).unwrap() }
+    }
+
+    #[track_caller]
+    pub(crate) fn ask(&mut self, message: &Value) -> Value {
+        self.say(message);
+        self.hear()
+    }
+
+    /// Shakes hands, and asks where the server is.
+    #[track_caller]
+    pub(crate) fn where_is_it(&mut self) -> Value {
+        let greeted = self.ask(&hello());
+        assert_eq!(greeted["result"]["serverInfo"]["name"], "s", "{greeted}");
+        self.ask(&request(2, "where"))["result"].clone()
+    }
+
+    /// How the wrapper ended, and what it had to say.
+    #[track_caller]
+    pub(crate) fn ended(mut self) -> (ExitStatus, String) {
+        let mut status = None;
+        assert!(until(PATIENCE, || {
+            status = self.wrapper.try_wait().unwrap();
+            status.is_some()
+        }));
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).unwrap();
+        (status.unwrap(), said)
+    }
+
+    /// What a descriptor of the wrapper is.
+    pub(crate) fn descriptor(&self, number: i32) -> String {
+        let path = format!("/proc/{}/fd/{number}", self.wrapper.id());
+        fs::read_link(path).unwrap().display().to_string()
+    }
+}
