@@ -142,11 +142,14 @@ pub struct Doors {
 
 /// Serves, by these doors too, until `shutdown` is there or nobody has wanted anything for long
 /// enough. All sessions have ended when it returns. If it is dropped, they end by their guardians.
+/// Once `retired` is there, another daemon has the name: whoever is connected is served to the end,
+/// and nobody else.
 pub async fn run(
     listener: UnixListener,
     doors: Doors,
     defaults: Defaults,
     shutdown: impl Future<Output = ()>,
+    retired: impl Future<Output = ()>,
 ) -> io::Result<Farewell> {
     let idle = defaults.idle;
     let pool = Pool::new(defaults.pool())?;
@@ -156,6 +159,7 @@ pub async fn run(
         registry: Arc::new(Registry::new(defaults.limits)),
         defaults,
         stopped: watch::Sender::new(false),
+        retired: watch::Sender::new(false),
         web: Web::new(),
         pool: pool.clone(),
     });
@@ -170,27 +174,32 @@ pub async fn run(
         tokio::spawn(async move { clerk::keep(pool, &minutes, &over).await })
     };
     let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
+    let (mut shutdown, mut retired) = (pin!(shutdown), pin!(retired));
+    let mut listener = Some(listener);
     let mut quiet_since = None;
     let mut size = pool.size();
     let was_idle = loop {
         let is_quiet =
             desk.registry.is_empty() && connections.is_empty() && room.connections.are_free();
-        let is_quiet = is_quiet && desk.web.is_quiet() && pool.is_empty();
+        // What is kept for the next to come need not be where nobody comes any more.
+        let is_unused = pool.is_empty() || listener.is_none();
+        let is_quiet = is_quiet && desk.web.is_quiet() && is_unused;
         let is_quiet = is_quiet && outside.as_ref().is_none_or(Outside::is_quiet);
         quiet_since = is_quiet.then(|| quiet_since.unwrap_or_else(Instant::now));
+        let idle = if listener.is_some() { idle } else { Some(Duration::ZERO) };
         let enough = idle.zip(quiet_since).and_then(|(idle, since)| since.checked_add(idle));
         let stream = tokio::select! {
             // In this order, so that a connection that is there just in time is served.
             biased;
             () = &mut shutdown => break false,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(_) => {
-                    sleep(ACCEPT_AGAIN).await;
-                    continue;
+            stream = accepted(listener.as_ref()) => stream,
+            () = &mut retired, if listener.is_some() => {
+                desk.retired.send_replace(true);
+                for stream in waiting(listener.take()) {
+                    connections.spawn(connection(desk.clone(), stream, room.clone()));
                 }
-            },
+                continue;
+            }
             Some(_) = connections.join_next() => continue,
             () = desk.registry.changed.notified() => continue,
             _ = size.changed() => continue,
@@ -225,6 +234,28 @@ pub async fn run(
             .cloned()
             .collect(),
     })
+}
+
+/// The next connection, if there can be one.
+async fn accepted(listener: Option<&UnixListener>) -> UnixStream {
+    let Some(listener) = listener else { return std::future::pending().await };
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            // For want of descriptors mostly.
+            Err(_) => sleep(ACCEPT_AGAIN).await,
+        }
+    }
+}
+
+/// Whoever has come and was not accepted yet.
+fn waiting(listener: Option<UnixListener>) -> Vec<UnixStream> {
+    let listener = listener.and_then(|listener| listener.into_std().ok());
+    let next = || listener.as_ref().and_then(|listener| listener.accept().ok());
+    let ready = |(stream, _): (std::os::unix::net::UnixStream, _)| {
+        stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)).ok()
+    };
+    std::iter::from_fn(next).filter_map(ready).collect()
 }
 
 async fn reached(deadline: Option<Instant>) {

@@ -8,6 +8,8 @@ mod books;
 mod ends;
 #[path = "host/finish.rs"]
 mod finish;
+#[path = "joining/handed.rs"]
+mod handed;
 #[path = "joining/kit.rs"]
 mod kit;
 #[path = "host/place.rs"]

@@ -34,6 +34,8 @@ pub(super) struct Desk {
     pub(super) defaults: Defaults,
     /// True once all sessions have ended because the daemon does.
     pub(super) stopped: watch::Sender<bool>,
+    /// True once another daemon has the name, and newcomers are that one's.
+    pub(super) retired: watch::Sender<bool>,
     /// The page, if it is there.
     pub(super) web: Web,
     /// Servers that sessions have together.

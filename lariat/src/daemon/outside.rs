@@ -123,7 +123,8 @@ impl Outside {
             changed,
             stopped,
         });
-        let serving = Abort(tokio::spawn(serve(everybody.clone(), listener, tls)));
+        let serving = serve(everybody.clone(), listener, tls, desk.retired.subscribe());
+        let serving = Abort(tokio::spawn(serving));
         Ok(Outside { everybody, serving })
     }
 
@@ -139,13 +140,20 @@ impl Outside {
     }
 }
 
-async fn serve(everybody: Arc<Everybody>, listener: TcpListener, tls: TlsAcceptor) {
+async fn serve(
+    everybody: Arc<Everybody>,
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    mut retired: watch::Receiver<bool>,
+) {
     let mut stopped = everybody.stopped.clone();
+    let mut listener = Some(listener);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
-            stream = accepted(&listener) => {
+            _ = retired.wait_for(|retired| *retired), if listener.is_some() => listener = None,
+            stream = accepted(listener.as_ref()) => {
                 let guest = everybody.crowd.enter();
                 connections.spawn(connection(everybody.clone(), tls.clone(), stream, guest));
             }

@@ -123,7 +123,8 @@ impl Web {
             gateway: Arc::new(gateway),
             stopped: stopped.clone(),
         });
-        let accepting = accept(listener, page.clone(), self.crowd.clone());
+        let retired = desk.retired.subscribe();
+        let accepting = accept(listener, page.clone(), self.crowd.clone(), retired);
         let serving = tokio::spawn(async move {
             tokio::join!(lookout.keep(stopped), accepting);
         });
@@ -182,13 +183,21 @@ impl Drop for Abort {
     }
 }
 
-async fn accept(listener: TcpListener, page: Arc<Page>, crowd: Arc<Crowd>) {
+async fn accept(
+    listener: TcpListener,
+    page: Arc<Page>,
+    crowd: Arc<Crowd>,
+    mut retired: watch::Receiver<bool>,
+) {
     let mut stopped = page.stopped.clone();
     let mut connections = JoinSet::new();
+    let mut listener = Some(listener);
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
-            accepted = accepted(&listener) => {
+            // The port is another daemon's now; who is connected stays.
+            _ = retired.wait_for(|retired| *retired), if listener.is_some() => listener = None,
+            accepted = accepted(listener.as_ref()) => {
                 connections.spawn(connection(page.clone(), accepted, crowd.enter()));
             }
             Some(_) = connections.join_next() => {}
@@ -198,7 +207,8 @@ async fn accept(listener: TcpListener, page: Arc<Page>, crowd: Arc<Crowd>) {
     while connections.join_next().await.is_some() {}
 }
 
-pub(super) async fn accepted(listener: &TcpListener) -> TcpStream {
+pub(super) async fn accepted(listener: Option<&TcpListener>) -> TcpStream {
+    let Some(listener) = listener else { return std::future::pending().await };
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,

@@ -30,13 +30,14 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn new() -> Stage {
         let place = Place::new();
-        let mut command = place.lariat("daemon");
-        command.args(["--grace", "200ms", "--term-grace", "200ms", "--containers", "leave"]);
-        let mut daemon = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("listening on /"), "{line}");
+        let daemon = daemon(&place, &[]);
         Stage { place, daemon }
+    }
+
+    /// Has another daemon take over, and gives the one before.
+    pub(crate) fn replace(&mut self) -> Child {
+        let next = daemon(&self.place, &["--replace"]);
+        std::mem::replace(&mut self.daemon, next)
     }
 
     /// `lariat run --share` of the server.
@@ -63,6 +64,29 @@ impl Drop for Stage {
         // What it held ends without it, and writes that down; then the place can go.
         until(PATIENCE, || crate::books::pages(&self.place).is_empty());
     }
+}
+
+#[track_caller]
+fn daemon(place: &Place, options: &[&str]) -> Child {
+    let mut command = place.lariat("daemon");
+    command.args(["--grace", "200ms", "--term-grace", "200ms", "--containers", "leave"]);
+    command.args(options).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut daemon = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on /"), "{line}");
+    daemon
+}
+
+/// Waits for an end.
+#[track_caller]
+pub(crate) fn ended(child: &mut Child) -> ExitStatus {
+    let mut status = None;
+    assert!(until(PATIENCE, || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    }));
+    status.unwrap()
 }
 
 /// `lariat run --share` of the server, with its books in this place.
@@ -133,14 +157,10 @@ impl Host {
     /// How the wrapper ended, and what it had to say.
     #[track_caller]
     pub(crate) fn ended(mut self) -> (ExitStatus, String) {
-        let mut status = None;
-        assert!(until(PATIENCE, || {
-            status = self.wrapper.try_wait().unwrap();
-            status.is_some()
-        }));
+        let status = ended(&mut self.wrapper);
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).unwrap();
-        (status.unwrap(), said)
+        (status, said)
     }
 
     /// What a descriptor of the wrapper is.

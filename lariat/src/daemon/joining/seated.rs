@@ -62,9 +62,13 @@ pub(in crate::daemon) async fn serve(
     let Ok(Ok((brief, streams))) = timeout(INTRODUCTION, introduced(&mut line)).await else {
         return;
     };
+    let most = desk.defaults.limits.servers;
     let admitted = match place {
-        Some(_) => admit(brief, streams),
         None => Err("too many hosts have joined the daemon already".into()),
+        Some(_) if *desk.pool.size().borrow() >= most => {
+            Err(format!("the daemon has {most} servers, as many as it may"))
+        }
+        Some(_) => admit(brief, streams),
     };
     let (want, inlet, outlet) = match admitted {
         Ok(admitted) => admitted,

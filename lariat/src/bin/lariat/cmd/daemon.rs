@@ -1,6 +1,7 @@
 //! `lariat daemon`: sessions for whoever can speak HTTP.
 
 mod outside;
+mod replace;
 
 use super::run::{Containers, Holding};
 use crate::summon::{self, Whereabouts};
@@ -63,6 +64,10 @@ pub(crate) struct Args {
         "max_servers_per_session", "max_processes_per_session", "max_processes", "grace", "term_grace", "backend", "containers",
         "max_containers"])]
     start: bool,
+    /// Take over from the daemon that listens there: whoever has joined it stays with it, newcomers come
+    /// here, and it ends when its last has left
+    #[arg(long, conflicts_with_all = ["print_socket", "start"])]
+    replace: bool,
     /// Serve the page and /metrics by TCP as well, at an address of this machine alone; port 0 for any
     /// that is free [default address: 127.0.0.1:7457]
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = false,
@@ -157,7 +162,14 @@ pub(crate) fn run(args: Args) -> ExitCode {
     };
     // What it is called in `ps`, however it was started.
     let _unnamed = rustix::thread::set_name(c"lariat-daemon");
-    let (seat, listener) = match sit(&path, &state_dir) {
+    if args.replace
+        && let Err(code) = replace::make_way(&path)
+    {
+        return code;
+    }
+    let is_taken = |refusal: &Refusal| matches!(refusal, Refusal::Taken | Refusal::PortTaken(_));
+    let sat = replace::patiently(args.replace, || sit(&path, &state_dir), is_taken);
+    let (seat, listener) = match sat {
         Ok(seated) => seated,
         Err(refusal) => return refused(&path, &refusal),
     };
@@ -166,7 +178,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         (false, Some(file)) => Access::Token(env::absolute(file)),
         (false, None) => Access::Token(state_dir.join("token")),
     };
-    let door = match args.http.map(|address| door(address, &access)).transpose() {
+    let opened = args
+        .http
+        .map(|address| replace::patiently(args.replace, || door(address, &access), is_taken));
+    let door = match opened.transpose() {
         Ok(door) => door,
         Err(refusal) => return refused(&path, &refusal),
     };
@@ -206,9 +221,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     };
     let served =
         tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
-            runtime.block_on(serve(listener, Doors { page: door, gate }, defaults, &path))
+            runtime.block_on(serve(seat, listener, Doors { page: door, gate }, defaults))
         });
-    drop(seat);
     match served {
         Ok(Some(farewell)) => {
             for survivor in &farewell.survivors {
@@ -254,10 +268,10 @@ fn start(path: &Path, state_dir: Option<PathBuf>) -> ExitCode {
 
 /// Serves until the first signal has been followed, or a second one comes.
 async fn serve(
+    seat: Seat,
     listener: UnixListener,
     doors: Doors,
     defaults: Defaults,
-    path: &Path,
 ) -> io::Result<Option<Farewell>> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::UnixListener::from_std(listener)?;
@@ -274,14 +288,22 @@ async fn serve(
     let page = doors.page.as_ref().map(|door| format!("page at http://{}/\n", door.address()));
     let gate = doors.gate.as_ref().map(|gate| format!("MCP at https://{}/\n", gate.address()));
     let (page, gate) = (page.unwrap_or_default(), gate.unwrap_or_default());
-    show::out(&format!("listening on {}\n{page}{gate}", path.display()));
+    show::out(&format!("listening on {}\n{page}{gate}", seat.path.display()));
     let mut second = signals.clone();
     let first = async move {
         // The sender is there as long as this waits.
         let _counted = signals.wait_for(|count| *count >= 1).await.map(|_| ());
     };
+    let mut replaced = signal(SignalKind::user_defined2())?;
+    let retired = async move {
+        if replaced.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+        // The name is the next one's.
+        drop(seat);
+    };
     let served = tokio::select! {
-        farewell = daemon::run(listener, doors, defaults, first) => Some(farewell?),
+        farewell = daemon::run(listener, doors, defaults, first, retired) => Some(farewell?),
         _ = second.wait_for(|count| *count >= 2) => None,
     };
     drop(count);
