@@ -95,8 +95,6 @@ pub(super) struct Gateway {
     pool: Pool,
     servers: BTreeMap<String, Arc<Server>>,
     session_ttl: Duration,
-    /// Who they all are.
-    principal: Arc<str>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     mirrors: Mirrors,
     /// Room for messages, in KiB.
@@ -106,9 +104,18 @@ pub(super) struct Gateway {
     stopped: watch::Receiver<bool>,
 }
 
+/// Who asks, and for what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller<'a> {
+    /// Nobody else ever has the same process, or the same session.
+    pub(super) principal: &'a Arc<str>,
+    /// At which path.
+    pub(super) target: &'a Target,
+}
+
 /// A request that is not refused outright.
 struct Asked<'a> {
-    target: &'a Target,
+    caller: Caller<'a>,
     headers: &'a HeaderMap,
     accepts: Accepts,
     busy: Busy,
@@ -118,7 +125,6 @@ impl Gateway {
     pub(super) fn new(
         config: &Config,
         pool: Pool,
-        principal: Arc<str>,
         changed: Arc<Notify>,
         stopped: watch::Receiver<bool>,
     ) -> Gateway {
@@ -130,7 +136,6 @@ impl Gateway {
             pool,
             servers: config.servers.iter().map(server).collect(),
             session_ttl: config.session_ttl,
-            principal,
             sessions: Mutex::default(),
             mirrors: Mirrors::default(),
             bodies: Semaphore::new(ROOM),
@@ -152,17 +157,17 @@ impl Gateway {
     /// Answers one request, of somebody who may ask.
     pub(super) async fn answer(
         self: &Arc<Self>,
-        target: &Target,
+        caller: Caller<'_>,
         busy: Busy,
         request: Request<Incoming>,
     ) -> Answer {
-        if let Some(problem) = self.missing(target) {
+        if let Some(problem) = self.missing(caller.target) {
             return http::problem(&problem);
         }
         match *request.method() {
-            Method::POST => self.post(target, busy, request).await,
-            Method::GET => self.listen(target, busy, request.headers()),
-            Method::DELETE => self.leave(target, request.headers()),
+            Method::POST => self.post(caller, busy, request).await,
+            Method::GET => self.listen(caller, busy, request.headers()),
+            Method::DELETE => self.leave(caller, request.headers()),
             _ => {
                 let detail = "MCP is spoken with POST, and with GET and DELETE up to 2025-11-25.";
                 let problem = Problem::new(405, "no-method", "No such method", detail);
@@ -188,7 +193,7 @@ impl Gateway {
 
     async fn post(
         self: &Arc<Self>,
-        target: &Target,
+        caller: Caller<'_>,
         busy: Busy,
         request: Request<Incoming>,
     ) -> Answer {
@@ -213,7 +218,7 @@ impl Gateway {
             Ok(body) => peek::on_one_line(body),
             Err(problem) => return http::problem(&problem),
         };
-        let asked = Asked { target, headers, accepts, busy };
+        let asked = Asked { caller, headers, accepts, busy };
         let bad = |code, words| refusal(StatusCode::BAD_REQUEST, "null", code, words);
         let envelope = match envelope::read(&line) {
             Line::One(envelope) if envelope.shape() != Shape::Odd => envelope,
@@ -239,14 +244,14 @@ impl Gateway {
     }
 
     /// A seat at what a path is for. Nothing is started before something is said.
-    fn join(&self, target: &Target) -> Option<(Mouth, Ear)> {
-        match target {
+    fn join(&self, caller: Caller<'_>) -> Option<(Mouth, Ear)> {
+        match caller.target {
             Target::One(name) => {
-                let (mouth, ear) = self.seat(self.servers.get(name)?).split();
+                let (mouth, ear) = self.seat(caller, self.servers.get(name)?).split();
                 Some((Mouth::One(Box::new(mouth)), Ear::One(Box::new(ear))))
             }
             Target::All(tools) => {
-                let seat = |(name, server)| (String::clone(name), self.seat(server));
+                let seat = |(name, server)| (String::clone(name), self.seat(caller, server));
                 let seats = self.servers.iter().map(seat).collect();
                 let (mouth, ear) = many::join(seats, tools.clone());
                 Some((Mouth::All(mouth), Ear::All(ear)))
@@ -254,10 +259,10 @@ impl Gateway {
         }
     }
 
-    fn seat(&self, server: &Arc<Server>) -> crate::pool::Seat {
+    fn seat(&self, caller: Caller<'_>, server: &Arc<Server>) -> crate::pool::Seat {
         self.pool.join(Want {
             server: server.clone(),
-            principal: self.principal.clone(),
+            principal: caller.principal.clone(),
             share: server.spec.share,
             host: None,
             linger: LINGER,

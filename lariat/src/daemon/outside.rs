@@ -1,21 +1,20 @@
 //! The way in for other machines: MCP and nothing else, by TLS, for whoever has a token that was
-//! signed for us. Nothing that one of them does concerns the others: each has a gateway of its own.
+//! signed for us. A token says whose it is, and nobody ever has another's session or process.
 
 use super::api::{Problem, echo};
 use super::crowd::{Crowd, Guest};
-use super::gateway::{Gateway, Target};
+use super::gateway::{Caller, Gateway, Target};
 use super::handle::Desk;
 use super::http::{self, Answer};
 use super::oauth::{Guard, Issuer, METADATA, Refusal};
-use super::web::{self, Abort, Busy, Presence, SILENCE, accepted};
+use super::web::{self, Abort, Presence, SILENCE, accepted};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap};
 use hyper::{Method, Request, StatusCode};
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
@@ -26,9 +25,6 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-/// How many people may be here. One who has no session makes room.
-const PEOPLE: usize = 1024;
 
 /// What it takes to be reached from other machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,8 +93,7 @@ pub(super) struct Outside {
 
 struct Everybody {
     guard: Guard,
-    people: Mutex<HashMap<Arc<str>, Arc<Gateway>>>,
-    make: Box<dyn Fn(&Arc<str>) -> Gateway + Send + Sync>,
+    gateway: Arc<Gateway>,
     crowd: Arc<Crowd>,
     changed: Arc<Notify>,
     stopped: watch::Receiver<bool>,
@@ -109,16 +104,12 @@ impl Outside {
     pub(super) fn open(desk: &Desk, gate: Gate) -> io::Result<Outside> {
         let Gate { listener, tls, guard, .. } = gate;
         let listener = TcpListener::from_std(listener)?;
-        let (pool, offer) = (desk.pool.clone(), desk.defaults.offer.clone());
+        let (pool, offer) = (desk.pool.clone(), &desk.defaults.offer);
         let (changed, stopped) = (desk.registry.changed.clone(), desk.stopped.subscribe());
-        let (rung, ended) = (changed.clone(), stopped.clone());
-        let make = move |who: &Arc<str>| {
-            Gateway::new(&offer, pool.clone(), who.clone(), rung.clone(), ended.clone())
-        };
+        let gateway = Gateway::new(offer, pool, changed.clone(), stopped.clone());
         let everybody = Arc::new(Everybody {
             guard,
-            people: Mutex::default(),
-            make: Box::new(make),
+            gateway: Arc::new(gateway),
             crowd: Arc::default(),
             changed,
             stopped,
@@ -130,8 +121,7 @@ impl Outside {
 
     /// True if nobody is connected, and nobody has a session who may come back.
     pub(super) fn is_quiet(&self) -> bool {
-        let people = self.everybody.people();
-        self.everybody.crowd.is_empty() && people.values().all(|gateway| gateway.is_empty())
+        self.everybody.crowd.is_empty() && self.everybody.gateway.is_empty()
     }
 
     /// Returns when all has been said. If it is dropped before, nothing more is.
@@ -179,7 +169,10 @@ async fn connection(outside: Arc<Everybody>, tls: TlsAcceptor, stream: TcpStream
         async move {
             match outside.admit(&request) {
                 Ok(_) if !presence.shows_key() => web::too_many(),
-                Ok((who, target)) => outside.answer(&who, &target, busy, request).await,
+                Ok((principal, target)) => {
+                    let caller = Caller { principal: &principal, target: &target };
+                    outside.gateway.answer(caller, busy, request).await
+                }
                 // Strangers are told one thing, and then make room.
                 Err(refusal) => http::with(*refusal, header::CONNECTION, "close"),
             }
@@ -189,11 +182,6 @@ async fn connection(outside: Arc<Everybody>, tls: TlsAcceptor, stream: TcpStream
 }
 
 impl Everybody {
-    fn people(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Gateway>>> {
-        // Nothing in here can be left half done by a panic.
-        self.people.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Who asks for what, if it may.
     fn admit(&self, request: &Request<Incoming>) -> Result<(Arc<str>, Target), Box<Answer>> {
         self.check_origin(request).map_err(|problem| Box::new(http::problem(&problem)))?;
@@ -240,34 +228,6 @@ impl Everybody {
             return Err(Problem::new(403, "foreign", "Another origin", detail));
         }
         Ok(())
-    }
-
-    async fn answer(
-        &self,
-        who: &Arc<str>,
-        target: &Target,
-        busy: Busy,
-        request: Request<Incoming>,
-    ) -> Answer {
-        match self.gateway(who) {
-            Some(gateway) => gateway.answer(target, busy, request).await,
-            None => {
-                let detail = format!("{PEOPLE} others have sessions here. Try again later.");
-                http::problem(&Problem::new(503, "busy", "Too many people", detail))
-            }
-        }
-    }
-
-    /// The gateway of one person.
-    fn gateway(&self, who: &Arc<str>) -> Option<Arc<Gateway>> {
-        let mut people = self.people();
-        if !people.contains_key(who) && people.len() >= PEOPLE {
-            people.retain(|_, gateway| !gateway.is_empty() || Arc::strong_count(gateway) > 1);
-        }
-        if !people.contains_key(who) && people.len() >= PEOPLE {
-            return None;
-        }
-        Some(people.entry(who.clone()).or_insert_with(|| Arc::new((self.make)(who))).clone())
     }
 }
 

@@ -5,7 +5,7 @@
 //! it comes from before it is asked for its key.
 
 use super::api::{Problem, echo};
-use super::gateway::{Gateway, Target};
+use super::gateway::{Caller, Gateway, Target};
 use super::http::{self, Answer, Content};
 use super::keys::Keys;
 use super::lookout::{Lookout, Watcher};
@@ -94,7 +94,10 @@ impl Page {
     pub(super) async fn answer(&self, busy: Busy, request: Request<Incoming>) -> Answer {
         let answer = match Target::of(request.uri().path(), request.uri().query()) {
             Some(target) => match self.admit_client(&request) {
-                Ok(()) => Ok(self.gateway.answer(&target, busy, request).await),
+                Ok(principal) => {
+                    let caller = Caller { principal: &principal, target: &target };
+                    Ok(self.gateway.answer(caller, busy, request).await)
+                }
                 Err(answer) => Err(answer),
             },
             None => match self.admit(&request) {
@@ -107,11 +110,12 @@ impl Page {
 
     /// Refuses a client of MCP that may not ask. Only the token counts: what a browser shows, it shows
     /// for any page that it was let in for.
-    fn admit_client(&self, request: &Request<Incoming>) -> Result<(), Box<Answer>> {
+    fn admit_client(&self, request: &Request<Incoming>) -> Result<Arc<str>, Box<Answer>> {
         self.check_target(request).map_err(refusal)?;
         self.check_origin(request.headers()).map_err(refusal)?;
         if self.keys.admits_anyone() || self.shows_token(request.headers()) {
-            return Ok(());
+            // A token does not say who has it.
+            return Ok("http".into());
         }
         Err(Box::new(stranger(Verb::Metrics)))
     }

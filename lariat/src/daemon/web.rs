@@ -112,8 +112,7 @@ impl Web {
         let stopped = desk.stopped.subscribe();
         let changed = desk.registry.changed.clone();
         let (offer, pool) = (&desk.defaults.offer, desk.pool.clone());
-        // Whoever has the token is the same to us.
-        let gateway = Gateway::new(offer, pool, "http".into(), changed, stopped.clone());
+        let gateway = Gateway::new(offer, pool, changed, stopped.clone());
         let page = Arc::new(Page {
             address: door.address,
             keys: door.keys,

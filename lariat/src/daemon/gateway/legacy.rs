@@ -4,7 +4,7 @@ use super::answers::{self, IN_FLIGHT, accepted, message, refusal, with_session};
 use super::headers::{self, Accepts, BATCHES, LEGACY, PRIMES, SESSION, VERSION};
 use super::session::{InUse, Reading, Session};
 use super::streams::{Ask, OWN};
-use super::{Asked, Gateway, SESSIONS, Target, peek};
+use super::{Asked, Caller, Gateway, SESSIONS, peek};
 use crate::daemon::http::Answer;
 use crate::daemon::web::Busy;
 use crate::mcp::envelope::{self, Envelope, Items, Line, Members, Shape};
@@ -36,7 +36,7 @@ impl Gateway {
         {
             return self.greet(asked, id, line).await;
         }
-        let (session, usage) = match self.find(asked.target, asked.headers, id) {
+        let (session, usage) = match self.find(asked.caller, asked.headers, id) {
             Ok(found) => found,
             Err(refusal) => return *refusal,
         };
@@ -63,7 +63,7 @@ impl Gateway {
     /// Several messages at once, as one revision has it.
     pub(super) async fn batch(self: &Arc<Self>, asked: Asked<'_>, items: Items<'_>) -> Answer {
         let bad = |words| refusal(StatusCode::BAD_REQUEST, "null", INVALID_REQUEST, words);
-        let (session, usage) = match self.find(asked.target, asked.headers, "null") {
+        let (session, usage) = match self.find(asked.caller, asked.headers, "null") {
             Ok(found) => found,
             Err(refusal) => return *refusal,
         };
@@ -134,8 +134,8 @@ impl Gateway {
         }
         let defect =
             |words: &str| refusal(StatusCode::INTERNAL_SERVER_ERROR, id, INTERNAL_ERROR, words);
-        let Some((mouth, ear)) = self.join(asked.target) else { return defect("no such server") };
-        let Ok(session) = Session::new(asked.target.name(), mouth) else {
+        let Some((mouth, ear)) = self.join(asked.caller) else { return defect("no such server") };
+        let Ok(session) = Session::new(asked.caller, mouth) else {
             return defect("no chance for an id");
         };
         let session = Arc::new(session);
@@ -179,7 +179,7 @@ impl Gateway {
     /// `GET`: the stream that belongs to no request, or one that broke.
     pub(super) fn listen(
         self: &Arc<Self>,
-        target: &Target,
+        caller: Caller<'_>,
         busy: Busy,
         headers: &HeaderMap,
     ) -> Answer {
@@ -192,7 +192,7 @@ impl Gateway {
             let words = "accept text/event-stream";
             return refusal(StatusCode::NOT_ACCEPTABLE, "null", INVALID_REQUEST, words);
         }
-        let (session, usage) = match self.find(target, headers, "null") {
+        let (session, usage) = match self.find(caller, headers, "null") {
             Ok(found) => found,
             Err(refusal) => return *refusal,
         };
@@ -216,13 +216,13 @@ impl Gateway {
     }
 
     /// `DELETE`: the session ends.
-    pub(super) fn leave(&self, target: &Target, headers: &HeaderMap) -> Answer {
+    pub(super) fn leave(&self, caller: Caller<'_>, headers: &HeaderMap) -> Answer {
         let is_modern =
             headers::text(headers, VERSION).is_some_and(|version| !LEGACY.contains(&version));
         if is_modern && !headers.contains_key(SESSION) {
             return no_method();
         }
-        match self.find(target, headers, "null") {
+        match self.find(caller, headers, "null") {
             Ok((session, _usage)) => {
                 // From now on there is no such session, although its server may still be ending.
                 self.sessions().remove(&session.id);
@@ -236,7 +236,7 @@ impl Gateway {
     /// The session that a request names.
     fn find(
         &self,
-        target: &Target,
+        caller: Caller<'_>,
         headers: &HeaderMap,
         id: &str,
     ) -> Result<(Arc<Session>, InUse), Box<Answer>> {
@@ -246,7 +246,7 @@ impl Gateway {
             return no(StatusCode::BAD_REQUEST, INVALID_REQUEST, words);
         };
         let found = self.sessions().get(name).cloned();
-        let found = found.filter(|it| it.server == target.name() && !it.version().is_empty());
+        let found = found.filter(|it| it.is_for(caller) && !it.version().is_empty());
         let Some(session) = found else {
             let words = "there is no such session, or it has ended; begin another";
             return no(StatusCode::NOT_FOUND, NO_SESSION, words);

@@ -4,7 +4,7 @@ use super::answers::{self, IN_FLIGHT, KEEP_ALIVE, accepted, message, refusal};
 use super::headers::{self, Body, Mirror};
 use super::peek::{self, About};
 use super::seat::{Ear, Mouth};
-use super::{Asked, Gateway, Target};
+use super::{Asked, Caller, Gateway};
 use crate::daemon::http::Answer;
 use crate::daemon::web::{self, Busy};
 use crate::mcp::envelope::{self, Envelope, Line, Shape};
@@ -108,7 +108,7 @@ impl Gateway {
             return bad(id, HEADER_MISMATCH, &words);
         }
         if let (Some(tool), "tools/call") = (name, method) {
-            let mirrors = self.mirrors_of(asked.target, tool, version).await;
+            let mirrors = self.mirrors_of(asked.caller, tool, version).await;
             let arguments = peek::params(envelope).map(|params| params.arguments());
             let words =
                 headers::unmirrored(asked.headers, &mirrors, &arguments.unwrap_or_default());
@@ -121,7 +121,7 @@ impl Gateway {
             let words = "this method is not part of this revision";
             return refusal(StatusCode::NOT_FOUND, id, METHOD_NOT_FOUND, words);
         }
-        let Some((mouth, ear)) = self.join(asked.target) else {
+        let Some((mouth, ear)) = self.join(asked.caller) else {
             return refusal(StatusCode::NOT_FOUND, id, NO_SERVER, "no such server");
         };
         let call = Call { id: id.to_owned(), mouth, ear };
@@ -129,19 +129,19 @@ impl Gateway {
     }
 
     /// Which arguments of a tool are to be in headers as well. Asks for the tools if nobody has.
-    async fn mirrors_of(&self, target: &Target, tool: &str, version: &str) -> Vec<Mirror> {
-        let server = target.name();
+    async fn mirrors_of(&self, caller: Caller<'_>, tool: &str, version: &str) -> Vec<Mirror> {
+        let server = caller.target.name();
         if let Some(known) = self.mirrors.of(server, tool) {
             return known;
         }
         // One that does not answer is not asked again: the call itself says what is wrong.
-        let _late = timeout(PATIENCE, self.learn(target, version)).await;
+        let _late = timeout(PATIENCE, self.learn(caller, version)).await;
         self.mirrors.asked(server);
         self.mirrors.of(server, tool).unwrap_or_default()
     }
 
-    async fn learn(&self, target: &Target, version: &str) -> Option<()> {
-        let (mouth, ear) = self.join(target)?;
+    async fn learn(&self, caller: Caller<'_>, version: &str) -> Option<()> {
+        let (mouth, ear) = self.join(caller)?;
         let mut call = Call { id: "0".into(), mouth, ear };
         let mut params = json!({ "_meta": {
             "io.modelcontextprotocol/protocolVersion": version,
@@ -156,7 +156,7 @@ impl Gateway {
                     break line;
                 }
             };
-            self.mirrors.learn(target.name(), &page);
+            self.mirrors.learn(caller.target.name(), &page);
             let page: Value = serde_json::from_slice(&page).ok()?;
             params["cursor"] = json!(page["result"]["nextCursor"].as_str()?);
         }
@@ -177,7 +177,7 @@ impl Gateway {
                 Err(_) => break None,
                 Ok(Said::Answer(status, line)) => {
                     if method == "tools/list" {
-                        self.mirrors.learn(asked.target.name(), &line);
+                        self.mirrors.learn(asked.caller.target.name(), &line);
                     }
                     return message(status, line);
                 }

@@ -3,9 +3,9 @@
 //! Most clients never say that they go. A session is over when they do, when the server is gone, or
 //! when for a long time nobody has asked for anything and nobody has listened.
 
-use super::answers;
 use super::seat::{Ear, Mouth, Over};
 use super::streams::{Ask, Next, Reader, Streams, Twice};
+use super::{Caller, answers};
 use crate::daemon::web::{self, Busy, SILENCE};
 use hyper::body::Bytes;
 use std::io;
@@ -22,7 +22,9 @@ const STRENGTH: usize = 16;
 pub(super) struct Session {
     pub(super) id: String,
     /// The server that it is at; empty for all of them.
-    pub(super) server: String,
+    server: String,
+    /// Whose it is.
+    principal: Arc<str>,
     /// The revision that the handshake led to.
     version: OnceLock<String>,
     mouth: tokio::sync::Mutex<Mouth>,
@@ -42,10 +44,11 @@ struct Use {
 }
 
 impl Session {
-    pub(super) fn new(server: &str, mouth: Mouth) -> io::Result<Session> {
+    pub(super) fn new(caller: Caller<'_>, mouth: Mouth) -> io::Result<Session> {
         Ok(Session {
             id: random()?,
-            server: server.to_owned(),
+            server: caller.target.name().to_owned(),
+            principal: caller.principal.clone(),
             version: OnceLock::new(),
             mouth: tokio::sync::Mutex::new(mouth),
             streams: Mutex::new(Streams::new()),
@@ -58,6 +61,11 @@ impl Session {
     fn streams(&self) -> MutexGuard<'_, Streams> {
         // Nothing in here can be left half done by a panic.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if it is this one's, at this path. An id alone opens nothing.
+    pub(super) fn is_for(&self, caller: Caller<'_>) -> bool {
+        self.server == caller.target.name() && self.principal == *caller.principal
     }
 
     /// The revision that the handshake led to; empty before it did.
@@ -259,6 +267,7 @@ fn random() -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Target;
     use super::super::streams::OWN;
     use super::*;
 
@@ -270,7 +279,15 @@ mod tests {
     /// A session whose server is this test.
     fn session() -> (Arc<Session>, Ear, Server) {
         let ((mouth, said), (told, ear)) = (mpsc::channel(4), mpsc::channel(4));
-        let session = Session::new("a", Mouth::All(mouth)).unwrap();
+        let (principal, target) = ("me".into(), Target::One("a".into()));
+        let caller = Caller { principal: &principal, target: &target };
+        let session = Session::new(caller, Mouth::All(mouth)).unwrap();
+        assert!(session.is_for(caller));
+        let [another, elsewhere] = [("you".into(), target), ("me".into(), Target::One("b".into()))]
+            .map(|(principal, target)| {
+                session.is_for(Caller { principal: &principal, target: &target })
+            });
+        assert!(!another && !elsewhere);
         (Arc::new(session), Ear::All(ear), (said, told))
     }
 
