@@ -307,6 +307,9 @@ impl Shared {
     }
 }
 
+/// The line with the answer to a request of ours, once it comes.
+type Answer = oneshot::Receiver<Vec<u8>>;
+
 /// A request of ours whose answer is awaited. Dropped early, it cancels.
 struct Waiting<'a> {
     shared: &'a Shared,
@@ -319,7 +322,7 @@ impl<'a> Waiting<'a> {
         room: Room,
         method: &str,
         params: Option<&RawValue>,
-    ) -> Result<(Waiting<'a>, oneshot::Receiver<Vec<u8>>), Error> {
+    ) -> Result<(Waiting<'a>, Answer), Error> {
         let mut state = shared.lock();
         let (id, line) = state.ask(method, params)?;
         let answer = state.wait(id);
@@ -334,7 +337,7 @@ impl<'a> Waiting<'a> {
         shared: &'a Shared,
         method: &str,
         params: Option<&RawValue>,
-    ) -> Result<(Waiting<'a>, Vec<u8>, oneshot::Receiver<Vec<u8>>), Error> {
+    ) -> Result<(Waiting<'a>, Vec<u8>, Answer), Error> {
         let mut state = shared.lock();
         let (id, line) = state.ask(method, params)?;
         let answer = state.wait(id);
@@ -342,7 +345,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// The same for a request that is made already.
-    fn of(shared: &'a Shared, id: u64) -> (Waiting<'a>, oneshot::Receiver<Vec<u8>>) {
+    fn of(shared: &'a Shared, id: u64) -> (Waiting<'a>, Answer) {
         let answer = shared.lock().wait(id);
         (Waiting { shared, id }, answer)
     }
@@ -360,7 +363,7 @@ impl State {
         })
     }
 
-    fn wait(&mut self, id: u64) -> oneshot::Receiver<Vec<u8>> {
+    fn wait(&mut self, id: u64) -> Answer {
         let (sender, answer) = oneshot::channel();
         self.waiting.insert(id, sender);
         self.last = Instant::now();
