@@ -22,10 +22,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot, watch};
 
 mod error;
+mod parking;
 mod run;
 mod seat;
 
 pub use error::{Ended, Error};
+use parking::Parking;
 pub(crate) use run::Opening;
 pub(crate) use seat::{Ear, Mouth};
 
@@ -85,6 +87,8 @@ struct State {
     waiting: BTreeMap<u64, oneshot::Sender<Vec<u8>>>,
     /// The way to each attached client.
     ports: BTreeMap<Port, Queue>,
+    /// Requests of theirs that wait for others of theirs.
+    parking: Parking,
     last: Instant,
     /// Where others see whether anybody waits.
     pulse: Option<Pulse>,
@@ -133,6 +137,7 @@ impl Connection {
             mux: Mux::new(rules.tools, company),
             waiting: BTreeMap::new(),
             ports: BTreeMap::new(),
+            parking: Parking::default(),
             last: Instant::now(),
             pulse: None,
         };

@@ -4,7 +4,7 @@
 //! server that nobody needs is ended, and the next is greeted as the first was before it hears what
 //! has been said meanwhile.
 
-use super::{Connection, Ended, Error, Life, Shared, Waiting, raw, result, us};
+use super::{Connection, Ended, Error, Life, Shared, State, Waiting, raw, result, us};
 use crate::mcp::frame::Frames;
 use crate::mcp::mux::{Company, Port, Routed};
 use crate::mcp::queue::{self, Queue};
@@ -170,7 +170,8 @@ impl Connection {
     pub(crate) fn fail(&self, why: &str) {
         let deliveries = {
             let mut state = self.0.lock();
-            let Routed { to_ports, .. } = state.mux.server_left(why);
+            let Routed { mut to_ports, .. } = state.mux.server_left(why);
+            to_ports.extend(state.refuse_parked(why));
             let way = |(port, line)| Some((state.ports.get(&port)?.clone(), line));
             to_ports.into_iter().filter_map(way).collect::<Vec<_>>()
         };
@@ -238,7 +239,8 @@ impl Shared {
         let (tools_changed, deliveries) = {
             let mut state = self.lock();
             state.last = Instant::now();
-            let Routed { to_server, to_ports, to_us, tools_changed } = state.mux.server_says(line);
+            let Routed { to_server, mut to_ports, to_us, tools_changed } =
+                state.mux.server_says(line);
             if state.mux.take_hazard().is_some() {
                 self.company_changed.notify_one();
             }
@@ -248,6 +250,9 @@ impl Shared {
                 let _unwanted = waiting.map(|waiting| waiting.send(line));
             }
             self.squeeze(&mut state, to_server);
+            for at in 0..to_ports.len() {
+                to_ports.extend(self.go_on(&mut state, to_ports[at].0));
+            }
             let way = |(port, line)| Some((port, state.ports.get(&port)?.clone(), line));
             (tools_changed, to_ports.into_iter().filter_map(way).collect::<Vec<_>>())
         };
@@ -258,6 +263,19 @@ impl Shared {
             self.deliver(port, &queue, line).await;
         }
         self.heard.notify_waiters();
+    }
+
+    /// Passes on what of a client's has waited and may go now. Gives what it is to be told at once.
+    pub(super) fn go_on(&self, state: &mut State, port: Port) -> Vec<(Port, Vec<u8>)> {
+        let mut told = Vec::new();
+        while let Some(Routed { to_server, to_ports, .. }) = state.next_of(port) {
+            for line in to_server {
+                // There is an end to how much of it there can be.
+                let _closing = self.queue.lend(line);
+            }
+            told.extend(to_ports);
+        }
+        told
     }
 
     /// Queues a line for a client; one that has left does not need it. Kin wait for each other;

@@ -1,10 +1,10 @@
 //! The place of an attached client: by streams, or by lines.
 
+use super::parking::Turn;
 use super::{Connection, Error, Life, Shared};
-use crate::mcp::envelope::{self, Line, Shape};
 use crate::mcp::frame::Frames;
 use crate::mcp::mux::{Company, Port, Routed};
-use crate::mcp::queue::{self, Parcels, Queue};
+use crate::mcp::queue::{self, Parcels, Queue, Room};
 use crate::mcp::reply::{INVALID_REQUEST, error};
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,10 +15,6 @@ use tokio::time::timeout;
 
 /// How long a client that says nothing more is kept for what it has asked.
 const LAST_ANSWERS: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 30_000 });
-
-/// How many answers one of several strangers may wait for. It asks for no more until it has some: a
-/// server takes one request after the other, and the others' come after what it has taken.
-const MOST_OF_ONE: usize = 64;
 
 /// What was read at once is handed over up to this many bytes.
 const BATCH: usize = 64 << 10;
@@ -137,6 +133,14 @@ impl Drop for Ear {
     }
 }
 
+/// What became of a line.
+enum Passed {
+    /// It is on its way, or waits for its turn; this is what its client is told at once.
+    On(Vec<(Port, Vec<u8>)>),
+    /// There was no room for it.
+    Not(Vec<u8>),
+}
+
 /// A client's place.
 #[derive(Debug)]
 pub(super) struct Chair {
@@ -175,7 +179,7 @@ impl Chair {
         let answered = timeout(LAST_ANSWERS, async {
             loop {
                 let heard = self.shared.heard.notified();
-                if !self.shared.lock().mux.waits(self.port) {
+                if !self.shared.lock().waits(self.port) {
                     return;
                 }
                 heard.await;
@@ -210,55 +214,63 @@ impl Chair {
         }
     }
 
-    async fn say(&self, line: Vec<u8>) -> Result<(), Error> {
+    async fn say(&self, mut line: Vec<u8>) -> Result<(), Error> {
         if line.is_empty() {
             return Ok(());
         }
-        if self.shared.company == Company::Strangers {
-            self.turn(&line).await;
-        }
-        let room = self.shared.queue.room(line.len()).await.map_err(|_| Error::Closed)?;
-        let to_port = {
-            let mut state = self.shared.lock();
-            if !state.open || self.left.load(Ordering::Relaxed) {
-                return Err(Error::Closed);
+        let told = loop {
+            let stirred = self.queue.stirred();
+            let is_stranger = self.shared.company == Company::Strangers;
+            if is_stranger && self.queue.owes() && !self.queue.is_closed() {
+                // It is to read first what it has asked for.
+                stirred.await;
+                continue;
             }
-            state.last = Instant::now();
-            let Routed { to_server, to_ports, .. } = state.mux.port_says(self.port, line);
-            let mut lines = to_server.into_iter();
-            let first = lines.next();
-            let speaks = first.is_some();
-            if let Some(line) = first {
-                let _closing = self.shared.queue.push(room, line);
+            let room = self.shared.queue.room(line.len()).await.map_err(|_| Error::Closed)?;
+            match self.pass(room, line)? {
+                Passed::On(told) => break told,
+                Passed::Not(back) => line = back,
             }
-            self.shared.squeeze(&mut state, lines);
-            if speaks && state.asleep {
-                state.wanted = true;
-                self.shared.wanted.notify_one();
-            }
-            to_ports
+            stirred.await;
         };
-        for (_, line) in to_port {
+        for (_, line) in told {
             self.shared.deliver(self.port, &self.queue, line).await;
         }
         Ok(())
     }
 
-    /// Waits until it may ask for more.
-    async fn turn(&self, line: &[u8]) {
-        let asks = || match envelope::read(line) {
-            Line::One(envelope) => envelope.shape() == Shape::Request,
-            _ => true,
-        };
-        loop {
-            let stirred = self.queue.stirred();
-            let waits_for = || self.shared.lock().mux.in_flight_of(self.port);
-            let may = !self.queue.owes() && (waits_for() < MOST_OF_ONE || !asks());
-            if may || self.queue.is_closed() {
-                return;
-            }
-            stirred.await;
+    /// Passes a line on, or lets it wait.
+    fn pass(&self, room: Room, line: Vec<u8>) -> Result<Passed, Error> {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        if !state.open || self.left.load(Ordering::Relaxed) {
+            return Err(Error::Closed);
         }
+        state.last = Instant::now();
+        let turn = match shared.company {
+            Company::Strangers => state.turn(self.port, line),
+            Company::Kin => Turn::Go(line),
+        };
+        let line = match turn {
+            Turn::Go(line) => line,
+            Turn::Parked => return Ok(Passed::On(Vec::new())),
+            Turn::Full(line) => return Ok(Passed::Not(line)),
+        };
+        let Routed { to_server, mut to_ports, .. } = state.mux.port_says(self.port, line);
+        let mut lines = to_server.into_iter();
+        let first = lines.next();
+        let speaks = first.is_some();
+        if let Some(line) = first {
+            let _closing = shared.queue.push(room, line);
+        }
+        shared.squeeze(&mut state, lines);
+        // It may have taken something back.
+        to_ports.extend(shared.go_on(&mut state, self.port));
+        if speaks && state.asleep {
+            state.wanted = true;
+            shared.wanted.notify_one();
+        }
+        Ok(Passed::On(to_ports))
     }
 
     /// It hears nothing more, and what it waited for is cancelled.
@@ -268,6 +280,7 @@ impl Chair {
         }
         let mut state = self.shared.lock();
         state.ports.remove(&self.port);
+        state.forget(self.port);
         let routed = state.mux.depart(self.port);
         self.shared.squeeze(&mut state, routed.to_server);
         drop(state);
