@@ -24,6 +24,10 @@ bench *OPTIONS:
 bench-sessions *OPTIONS:
     cargo bench -p lariat --bench sessions -- {{OPTIONS}}
 
+# What sharing costs and saves, beside other gateways (`--fetch` installs them).
+bench-pool *OPTIONS:
+    cargo bench -p lariat --bench pool -- {{OPTIONS}}
+
 # The documentation, private items too.
 doc:
     cargo doc --workspace --no-deps --document-private-items --open
