@@ -19,6 +19,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         trial("bounds::a_long_line_both_ways", a_long_line_both_ways),
         trial("bounds::a_flood_of_calls", a_flood_of_calls),
         trial("bounds::who_does_not_read", who_does_not_read),
+        trial("bounds::what_waits_can_be_cancelled", what_waits_can_be_cancelled),
     ]
 }
 
@@ -127,6 +128,32 @@ fn who_does_not_read() {
     });
     drop(writer);
     drop(lazy);
+    other.leave();
+    stage.close();
+}
+
+/// However many calls wait, taking them back is heard.
+fn what_waits_can_be_cancelled() {
+    const MANY: u64 = 300;
+    let stage = Stage::new();
+    let (mut one, mut other) = (stage.join(), stage.join());
+    for id in 0..MANY {
+        let params = json!({"name": "hold", "arguments": {}});
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+        assert!(one.say(&line.to_string()));
+    }
+    for id in 0..MANY {
+        let params = json!({"requestId": id});
+        let line = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        assert!(one.say(&line.to_string()));
+    }
+    let taken_back = until(PATIENCE, || {
+        let about = other.about();
+        about["held"] == 0 && about["cancelled"].as_u64() > Some(0)
+    });
+    assert!(taken_back, "{}", other.about());
+    one.server();
+    one.leave();
     other.leave();
     stage.close();
 }
