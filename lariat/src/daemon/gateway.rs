@@ -30,7 +30,7 @@ use super::web::Busy;
 use crate::mcp::envelope::{self, Line, Shape};
 use crate::mcp::reply::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR};
 use crate::pool::{Pool, Server, Want};
-use crate::spec::ServerSpec;
+use crate::spec::{Idle, ServerSpec};
 use answers::{refusal, with_methods};
 use headers::{Accepts, LEGACY, SESSION, VERSION};
 use hyper::body::Incoming;
@@ -265,7 +265,11 @@ impl Gateway {
             principal: caller.principal.clone(),
             share: server.spec.share,
             host: None,
-            linger: LINGER,
+            linger: match server.spec.idle {
+                // Whoever wants it to sleep soon does not want it to be kept for longer.
+                Idle::After(time) => time.min(LINGER),
+                Idle::Usual | Idle::Off => LINGER,
+            },
         })
     }
 }
