@@ -59,6 +59,11 @@ impl Parcel {
         &self.line
     }
 
+    /// True if there was no room for it.
+    pub(super) fn is_lent(&self) -> bool {
+        self.lent.is_some()
+    }
+
     /// The same, to keep.
     pub(super) fn into_line(mut self) -> Vec<u8> {
         self.settle();

@@ -27,9 +27,6 @@ const INTRODUCTION: Duration = Duration::from_secs(10);
 /// How long a server may take to shake hands, unless told otherwise: a first `npx` downloads it.
 const STARTUP: Duration = Duration::from_secs(60);
 
-/// How long a server that nobody uses is kept for the next: hosts close a session and open another.
-const LINGER: Duration = Duration::from_secs(5);
-
 /// True if whoever is at the door is a wrapper: what it says first, without taking it.
 pub(in crate::daemon) async fn is_knock(stream: &UnixStream) -> io::Result<bool> {
     loop {
@@ -154,7 +151,8 @@ fn want(brief: Brief) -> Want {
         // The user's own hosts are one.
         principal: "".into(),
         host: brief.host.map(|(pid, start)| Member { pid, start }),
-        linger: LINGER,
+        // Whoever runs a server this way expects that it ends with its session.
+        linger: Duration::ZERO,
     }
 }
 

@@ -268,6 +268,10 @@ impl Shared {
     /// Passes on what of a client's has waited and may go now. Gives what it is to be told at once.
     pub(super) fn go_on(&self, state: &mut State, port: Port) -> Vec<(Port, Vec<u8>)> {
         let mut told = Vec::new();
+        // It is to read first what it has asked for.
+        if state.ports.get(&port).is_some_and(Queue::owes) {
+            return told;
+        }
         while let Some(Routed { to_server, to_ports, .. }) = state.next_of(port) {
             for line in to_server {
                 // There is an end to how much of it there can be.

@@ -4,7 +4,7 @@ use super::parking::Turn;
 use super::{Connection, Error, Life, Shared};
 use crate::mcp::frame::Frames;
 use crate::mcp::mux::{Company, Port, Routed};
-use crate::mcp::queue::{self, Parcels, Queue, Room};
+use crate::mcp::queue::{self, Parcel, Parcels, Queue, Room};
 use crate::mcp::reply::{INVALID_REQUEST, error};
 use std::pin::pin;
 use std::sync::Arc;
@@ -107,9 +107,23 @@ impl Ear {
         while lines.len() < BATCH
             && let Ok(parcel) = self.parcels.try_recv()
         {
-            lines.extend_from_slice(parcel.line());
+            self.take(parcel, lines);
         }
         true
+    }
+
+    fn take(&self, parcel: Parcel, lines: &mut Vec<u8>) {
+        let was_lent = parcel.is_lent();
+        match lines.is_empty() {
+            true => *lines = parcel.into_line(),
+            false => {
+                lines.extend_from_slice(parcel.line());
+                drop(parcel);
+            }
+        }
+        if was_lent {
+            self.chair.go_on();
+        }
     }
 
     async fn next(&mut self, lines: &mut Vec<u8>) -> bool {
@@ -119,10 +133,7 @@ impl Ear {
             () = self.chair.queue.closed() => self.parcels.try_recv().ok(),
         };
         let Some(parcel) = parcel else { return false };
-        match lines.is_empty() {
-            true => *lines = parcel.into_line(),
-            false => lines.extend_from_slice(parcel.line()),
-        }
+        self.take(parcel, lines);
         true
     }
 }
@@ -271,6 +282,15 @@ impl Chair {
             shared.wanted.notify_one();
         }
         Ok(Passed::On(to_ports))
+    }
+
+    /// It has read: what has waited for that may go on.
+    fn go_on(&self) {
+        let told = self.shared.go_on(&mut self.shared.lock(), self.port);
+        for (_, line) in told {
+            // One that has left does not need it.
+            let _left = self.queue.lend(line);
+        }
     }
 
     /// It hears nothing more, and what it waited for is cancelled.
