@@ -60,9 +60,11 @@ impl Share {
     fn of(mode: &str, user: &str, backend: &str) -> Share {
         let only_user = !rustix::process::geteuid().is_root();
         match (mode, user, backend) {
-            ("direct", "root", _) | ("direct", _, "descent") => Share::All,
+            ("direct", "root", "cgroup") | ("direct", _, "descent") => Share::All,
+            // It is there by choice, and the kernel does the work.
+            ("direct", "root", "pidns") => Share::Half,
             ("relay", "root", "descent") | ("watched", "user", "descent") if !only_user => {
-                Share::Half
+                Share::Third
             }
             ("watched", "user", "descent") => Share::All,
             // Where there is no root, it has nowhere else to be tried.

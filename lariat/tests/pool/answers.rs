@@ -33,31 +33,27 @@ pub(crate) fn tests() -> Vec<Trial> {
 
 fn everybody_gets_their_own() {
     let stage = Stage::new();
+    // It stays, and the server with it: one that nobody uses ends.
+    let mut witness = stage.join();
     let calls = if is_full() { 10_000 } else { 400 };
     let tally = storm(50, calls, Era::Legacy, PATIENCE, &|| stage.meet(&[]));
-    judge(&stage, &tally, Era::Legacy);
+    judge_answers(&tally, &mut witness);
+    witness.leave();
     stage.close();
 }
 
 fn in_the_later_era_too() {
     let stage = Stage::new();
+    let mut witness = stage.meet(&[]).modern();
+    witness.about();
     let tally = storm(12, 200, Era::Modern, PATIENCE, &|| stage.meet(&[]).modern());
-    judge(&stage, &tally, Era::Modern);
+    judge_answers(&tally, &mut witness);
+    witness.leave();
     stage.close();
 }
 
-/// No fault, and one server that has nothing to complain of and nothing left to do.
-#[track_caller]
-fn judge(stage: &Stage, tally: &Tally, era: Era) {
-    let mut client = match era {
-        Era::Legacy => stage.join(),
-        Era::Modern => stage.meet(&[]).modern(),
-    };
-    judge_answers(tally, &mut client);
-    client.leave();
-}
-
-/// The same, asking through this client.
+/// No fault, and one server that has nothing to complain of and nothing left to do: so this client
+/// hears from it.
 #[track_caller]
 pub(crate) fn judge_answers(tally: &Tally, client: &mut Client) {
     println!("{}", tally.told());
