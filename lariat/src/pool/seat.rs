@@ -5,6 +5,7 @@ use super::verdict::{Terms, Verdict};
 use super::{Pool, Want};
 use crate::mcp::{Frames, connection, refusal};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -96,6 +97,7 @@ impl Seat {
         mut writer: impl AsyncWrite + Send + Unpin,
     ) -> Over {
         let (mut mouth, mut ear) = self.split();
+        let mut lines = Vec::new();
         let listening = async {
             let mut frames = Frames::default();
             loop {
@@ -115,19 +117,34 @@ impl Seat {
             mouth.finish().await;
             Over { why: "the client has left".into(), code: 0 }
         };
-        let telling = async {
-            let mut lines = Vec::new();
-            while ear.fill(&mut lines).await {
-                if writer.write_all(&lines).await.is_err() {
-                    return Over { why: "the client has left".into(), code: 0 };
+        let mut listening = pin!(listening);
+        let mut left = None;
+        let over = loop {
+            let more = tokio::select! {
+                biased;
+                more = ear.fill(&mut lines) => more,
+                over = &mut listening, if left.is_none() => {
+                    left = Some(over);
+                    // What was answered before the client had said all is still its own.
+                    ear.fill_at_once(&mut lines)
                 }
-                lines.clear();
+            };
+            if !more {
+                break left.or_else(|| ear.over().cloned()).unwrap_or_default();
             }
-            ear.over().cloned().unwrap_or_default()
-        };
-        let over = tokio::select! {
-            over = telling => over,
-            over = listening => over,
+            let mut writing = pin!(writer.write_all(&lines));
+            let written = loop {
+                tokio::select! {
+                    biased;
+                    written = &mut writing => break written,
+                    // A client that says much before it reads is heard meanwhile.
+                    over = &mut listening, if left.is_none() => left = Some(over),
+                }
+            };
+            if written.is_err() {
+                break Over { why: "the client has left".into(), code: 0 };
+            }
+            lines.clear();
         };
         let _gone_already = writer.shutdown().await;
         over
@@ -215,6 +232,11 @@ impl Ear {
     /// everything is over.
     pub async fn fill(&mut self, lines: &mut Vec<u8>) -> bool {
         self.next(lines, true).await
+    }
+
+    fn fill_at_once(&mut self, lines: &mut Vec<u8>) -> bool {
+        let ear = self.listening.as_mut().and_then(|there| there.ear.as_mut());
+        ear.is_some_and(|ear| ear.fill_at_once(lines))
     }
 
     /// Why it is over, after there was nothing more to hear.

@@ -104,12 +104,18 @@ impl Ear {
         if !self.next(lines).await {
             return false;
         }
+        self.fill_at_once(lines);
+        true
+    }
+
+    /// Takes what is there, each with its line end. False if that is nothing.
+    pub(crate) fn fill_at_once(&mut self, lines: &mut Vec<u8>) -> bool {
         while lines.len() < BATCH
             && let Ok(parcel) = self.parcels.try_recv()
         {
             self.take(parcel, lines);
         }
-        true
+        !lines.is_empty()
     }
 
     fn take(&self, parcel: Parcel, lines: &mut Vec<u8>) {
