@@ -455,7 +455,9 @@ impl Blend {
         }
         if &*gather.method == "initialize" {
             // Whoever has refused is not spoken to any more.
-            self.gone.extend(gather.failures.iter().map(|(server, _)| *server));
+            for (server, _) in &gather.failures {
+                self.leave_out(*server, out);
+            }
         }
         let absent: Vec<String> =
             gather.failures.iter().map(|(who, _)| self.names[*who].clone()).collect();
@@ -486,8 +488,13 @@ impl Blend {
     /// A server is gone for good.
     pub(super) fn server_gone(&mut self, server: usize) -> Out {
         let mut out = Out::default();
+        self.leave_out(server, &mut out);
+        out
+    }
+
+    fn leave_out(&mut self, server: usize, out: &mut Out) {
         if !self.gone.insert(server) {
-            return out;
+            return;
         }
         self.asked.retain(|_, (who, _)| *who != server);
         let mut its: Vec<(Box<str>, bool)> = Vec::new();
@@ -502,7 +509,7 @@ impl Blend {
         }
         for (id, of_several) in its {
             if of_several {
-                self.fail(&id, server, "it left", &mut out);
+                self.fail(&id, server, "it left", out);
             } else {
                 self.pending.remove(&id);
                 out.to_client.push(error(&id, INTERNAL_ERROR, "the server left"));
@@ -517,7 +524,6 @@ impl Blend {
                 }
             }
         }
-        out
     }
 
     /// True if somebody might have to be left out.

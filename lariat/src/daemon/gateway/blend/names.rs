@@ -176,10 +176,10 @@ pub(super) fn next_page(envelope: &Envelope<'_>, line: &[u8], cursor: &str) -> O
     Some(edits.apply(line.to_vec()))
 }
 
-/// What a listen is for, as JSON.
+/// What a listen is for, as JSON: an object.
 pub(super) fn filter(envelope: &Envelope<'_>) -> Option<serde_json::Value> {
     let filter = Named::of(envelope.params)?.notifications?;
-    serde_json::from_str(filter.get()).ok()
+    serde_json::from_str(filter.get()).ok().filter(serde_json::Value::is_object)
 }
 
 /// The same listen for something else.

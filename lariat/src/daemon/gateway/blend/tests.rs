@@ -1,4 +1,5 @@
 use super::*;
+use crate::dice::Dice;
 
 fn blend(tools: &[&str]) -> Blend {
     let names = ["a", "b"].map(String::from).to_vec();
@@ -267,4 +268,73 @@ fn one_of_the_other_era_is_not_forgotten() {
     blend.server_says(1, br#"{"id":2,"result":{"tools":[{"name":"old"}]}}"#);
     let all = blend.server_says(0, br#"{"id":2,"result":{"resultType":"complete","tools":[]}}"#);
     assert_eq!(client(&all)["result"]["tools"], json!([]));
+}
+
+/// Whatever is said, nobody falls over, and who asks something gets one answer at most.
+#[test]
+fn nonsense_on_either_side_is_survived() {
+    let client = [
+        r#"{"id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#,
+        r#"{"id":2,"method":"tools/list","params":{}}"#,
+        r#"{"id":3,"method":"tools/call","params":{"name":"b__x","arguments":{}}}"#,
+        r#"{"id":4,"method":"resources/read","params":{"uri":"a+u"}}"#,
+        r#"{"id":7,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["b+u"]}}}"#,
+        r#"{"method":"notifications/cancelled","params":{"requestId":2}}"#,
+        r#"{"id":1,"result":{}}"#,
+        r#"{"id":5,"method":"subscriptions/listen","params":{"notifications":7}}"#,
+    ];
+    let server = [
+        r#"{"id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}}"#,
+        r#"{"id":2,"result":{"tools":[{"name":"x"}],"nextCursor":"c"}}"#,
+        r#"{"id":3,"result":{"content":[{"type":"resource","resource":{"uri":"u"}}]}}"#,
+        r#"{"id":4,"result":{"contents":[{"uri":"u"}]}}"#,
+        r#"{"id":"q","method":"sampling/createMessage"}"#,
+        r#"{"method":"notifications/cancelled","params":{"requestId":"q"}}"#,
+        r#"{"method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7},"notifications":{"resourceSubscriptions":["u"]}}}"#,
+        r#"{"method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7},"notifications":[]}}"#,
+        r#"{"id":7,"error":{"code":-32601,"message":"no"}}"#,
+        r#"[{"id":4,"result":{"contents":7}},{"id":1,"result":[]}]"#,
+    ];
+    let words: [&[u8]; 8] =
+        [b"{", b"}", b"null", b"\"id\"", b"7", b"\"name\":", b"[[", b"\"uri\":\"b+\""];
+    let mut dice = Dice(0x1234_5678);
+    for _ in 0..300 {
+        let mut blend = blend(&["*"]);
+        let (mut asked, mut answered) = (0, 0);
+        for _ in 0..60 {
+            let mut line = |lines: &[&str]| {
+                let line = lines[dice.next(lines.len())].as_bytes();
+                if dice.next(3) == 0 { dice.mutate(line, &words) } else { line.to_vec() }
+            };
+            let out = match dice_side(&mut line, &client, &server) {
+                (None, line) => {
+                    asked += 1;
+                    blend.client_says(&line)
+                }
+                (Some(at), line) => blend.server_says(at, &line),
+            };
+            for line in &out.to_client {
+                let Line::One(it) = envelope::read(line) else { panic!("{line:?}") };
+                answered += usize::from(it.shape() == Shape::Response);
+            }
+        }
+        let mut late: usize = (0..PATIENCE).map(|_| blend.tick().to_client.len()).sum();
+        late += (0..2).map(|at| blend.server_gone(at).to_client.len()).sum::<usize>();
+        assert!(answered <= asked && late <= asked + 6, "{answered} and {late} of {asked}");
+        assert!(blend.is_over() && blend.pending.is_empty());
+    }
+}
+
+/// A line of the client, or of one of the servers.
+fn dice_side(
+    line: &mut impl FnMut(&[&str]) -> Vec<u8>,
+    client: &[&str],
+    server: &[&str],
+) -> (Option<usize>, Vec<u8>) {
+    // Chance has no other source than the lines: their length is as good as any.
+    let (mine, theirs) = (line(client), line(server));
+    match (mine.len() + theirs.len()) % 3 {
+        0 => (None, mine),
+        one => (Some(one - 1), theirs),
+    }
 }

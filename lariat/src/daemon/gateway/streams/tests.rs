@@ -1,4 +1,5 @@
 use super::*;
+use crate::dice::Dice;
 
 fn ask(id: &str) -> Ask<'_> {
     Ask { id, token: None }
@@ -148,4 +149,54 @@ fn a_batch_is_answered_on_one_stream() {
     let rest = streams.open(&[ask("4")], false).unwrap();
     streams.end();
     assert_eq!(streams.next(&rest), Next::Over);
+}
+
+/// Whatever a server says and whoever reads, what is kept stays within its bounds.
+#[test]
+fn nonsense_and_chance_stay_within_bounds() {
+    let lines = [
+        r#"{"id":1,"result":{}}"#,
+        r#"{"id":2,"error":{}}"#,
+        r#"{"method":"notifications/progress","params":{"progressToken":1}}"#,
+        r#"{"method":"notifications/tools/list_changed"}"#,
+        r#"{"id":9,"method":"ping"}"#,
+        r#"[{"id":3,"result":1},{"id":4,"result":1}]"#,
+    ];
+    let words: [&[u8]; 4] = [b"{", b"null", b"\"id\":", b"["];
+    let mut dice = Dice(0x0bad_5eed);
+    let mut streams = Streams::new();
+    let mut readers: Vec<Reader> = Vec::new();
+    for turn in 0..20_000 {
+        match dice.next(6) {
+            0 => {
+                let (id, token) = (dice.next(5).to_string(), dice.next(2).to_string());
+                let ask = Ask { id: &id, token: Some(&token) };
+                readers.extend(streams.open(&[ask], dice.next(3) == 0).ok());
+            }
+            1 => readers.extend(streams.attach(dice.next(turn / 6 + 1) as u64, None)),
+            2 if !readers.is_empty() => {
+                let at = dice.next(readers.len());
+                streams.detach(&readers.swap_remove(at));
+            }
+            3 if !readers.is_empty() => {
+                let at = dice.next(readers.len());
+                streams.next(&readers[at]);
+            }
+            4 => streams.cancel(&dice.next(5).to_string()),
+            _ => {
+                let line = lines[dice.next(lines.len())].as_bytes();
+                streams.deliver(dice.mutate(line, &words).into());
+                streams.deliver(Bytes::copy_from_slice(line));
+                streams.shed(dice.next(9) == 0);
+            }
+        }
+        readers.truncate(64);
+        let kept: usize = streams.streams.values().map(|it| it.events.len()).sum();
+        let bytes: usize =
+            streams.streams.values().flat_map(|it| &it.events).map(|it| it.line.len()).sum();
+        assert_eq!((kept, bytes), (streams.events, streams.bytes));
+        assert!(streams.pending.len() <= 5 && streams.tokens.len() <= 2);
+    }
+    streams.shed(true);
+    assert!(!streams.is_full());
 }
