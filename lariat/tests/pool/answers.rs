@@ -338,6 +338,17 @@ impl Caller {
         }
     }
 
+    /// A call that is never answered.
+    fn hold(&mut self) {
+        let params = if self.era == Era::Modern {
+            format!(r#"{{"_meta":{},"name":"hold"}}"#, crate::checker::modern_meta())
+        } else {
+            r#"{"name":"hold"}"#.to_owned()
+        };
+        let line = r#"{"jsonrpc":"2.0","id":"for ever","method":"tools/call","params":"#;
+        self.client.say(&format!("{line}{params}}}"));
+    }
+
     fn cancel(&mut self, id: &str) {
         self.client.say(&format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"changed my mind"}}}}"#
@@ -445,18 +456,16 @@ impl Caller {
 
     /// Goes without a word, in one of several ways, and comes back as somebody else.
     fn vanish(&mut self, connect: &(dyn Fn() -> Client + Sync)) {
-        let polite = match self.dice.below(3) {
-            0 => {
-                self.client.kill();
-                false
+        match self.dice.below(3) {
+            0 => self.depart(),
+            way => {
+                // One of them would wait for ever, unless somebody takes it back.
+                self.hold();
+                self.tally.abandoned += self.open.len();
+                if way == 1 {
+                    self.client.kill();
+                }
             }
-            1 => false,
-            _ => true,
-        };
-        if polite {
-            self.depart();
-        } else {
-            self.tally.abandoned += self.open.len();
         }
         std::mem::replace(&mut self.client, connect()).leave();
         self.generation += 1;
