@@ -27,6 +27,8 @@ struct Front {
     name: &'static str,
     address: String,
     path: &'static str,
+    /// Where in the table.
+    place: usize,
     /// Kept for its end.
     running: Running,
     calm: Vec<Session>,
@@ -84,28 +86,33 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
         let sessions: io::Result<Vec<Session>> = (0..SESSIONS).map(open).collect();
         match sessions {
             Ok(sessions) => {
-                front.calm = sessions;
+                (front.calm, front.place) = (sessions, ready.len());
                 ready.push(front);
             }
             Err(error) => report.skip(format!("{}: {error}", front.name)),
         }
     }
-    for round in 0..options.rounds {
-        // Nobody is always first.
-        let (count, first) = (ready.len(), round % ready.len().max(1));
-        for at in (first..count).chain(0..first) {
-            let front = &mut ready[at];
-            front
-                .round(options.pings / 10)
-                .map_err(|error| io::Error::other(format!("{}: {error}", front.name)))?;
+    for _ in 0..options.rounds {
+        // Nobody is always first, and who fails is out.
+        let next = usize::from(!ready.is_empty());
+        ready.rotate_left(next);
+        let mut left = Vec::new();
+        for mut front in ready {
+            match front.round(options.pings / 10) {
+                Ok(()) => left.push(front),
+                Err(error) => report.skip(format!("{}: {error}", front.name)),
+            }
         }
+        ready = left;
     }
+    ready.sort_by_key(|front| front.place);
     tell(&ready, options, report);
     Ok(())
 }
 
 impl Front {
     fn round(&mut self, pings: usize) -> io::Result<()> {
+        self.calm.iter_mut().try_for_each(Session::renew)?;
         let mut micros = Vec::with_capacity(pings);
         for ping in 0..pings + pings / 10 {
             let began = Instant::now();
@@ -187,7 +194,7 @@ fn ours(shop: &Workshop, name: &'static str, share: bool) -> io::Result<Front> {
 impl Front {
     fn new(name: &'static str, address: String, path: &'static str, running: Running) -> Front {
         let (p50, p99, hurry) = (vec![], vec![], vec![]);
-        Front { name, address, path, running, calm: vec![], p50, p99, hurry }
+        Front { name, address, path, place: 0, running, calm: vec![], p50, p99, hurry }
     }
 }
 

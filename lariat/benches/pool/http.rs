@@ -21,12 +21,8 @@ const SETTLED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"
 impl Session {
     /// Connects and shakes hands.
     pub(crate) fn open(address: &str, path: &str) -> io::Result<Session> {
-        let target: SocketAddr = address.parse().map_err(io::Error::other)?;
-        let stream = TcpStream::connect(target)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let stream = connect(address)?;
         let (path, host) = (path.to_owned(), address.to_owned());
-        let stream = BufReader::with_capacity(1 << 16, stream);
         let (line, body) = (String::new(), Vec::new());
         let mut session = Session { stream, path, host, id: None, number: 0, line, body };
         session.post(HELLO)?;
@@ -36,6 +32,12 @@ impl Session {
         }
         session.post(SETTLED)?;
         Ok(session)
+    }
+
+    /// Goes on over a fresh connection: some gateways close one that nobody used for a while.
+    pub(crate) fn renew(&mut self) -> io::Result<()> {
+        self.stream = connect(&self.host)?;
+        Ok(())
     }
 
     /// A call of 200 bytes or so, and its answer.
@@ -123,6 +125,14 @@ impl Session {
             }
         }
     }
+}
+
+fn connect(address: &str) -> io::Result<BufReader<TcpStream>> {
+    let target: SocketAddr = address.parse().map_err(io::Error::other)?;
+    let stream = TcpStream::connect(target)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    Ok(BufReader::with_capacity(1 << 16, stream))
 }
 
 fn contains(text: &[u8], part: &str) -> bool {
