@@ -91,7 +91,8 @@ pub struct Want {
     pub share: Share,
     /// The host that wants it, for those who look on.
     pub host: Option<Member>,
-    /// For how long a shared process without clients is kept for the next.
+    /// For how long a process without clients is kept for the next: where clients come and go with
+    /// each request, some time; where each is a session, none.
     pub linger: Duration,
 }
 
@@ -283,9 +284,10 @@ impl Pool {
         {
             verdict = Verdict::private(*why);
         }
-        // Requests of the modern era have no session to belong to: those for one person are together.
-        let together = verdict == Verdict::Shared
-            || (want.share == Share::Never && matches!(terms, Terms::Modern { .. }));
+        // Where each request of the modern era has a place of its own, those for one person are
+        // together: a second would otherwise find nothing of what the first began.
+        let each_its_own = terms == Terms::Modern && !want.linger.is_zero();
+        let together = verdict == Verdict::Shared || each_its_own;
         let found = match together {
             true => table.hubs.iter().find_map(|hub| hub.admit(&key, &terms)),
             false => table.hubs.iter().find_map(|hub| hub.take(&key, &terms, &verdict)),

@@ -173,7 +173,7 @@ fn a_token_lets_in_and_keeps_people_apart() {
     // Nothing but MCP, another name, another page.
     let ann = shows(&gate.token_of("ann"));
     for path in ["/", "/metrics", "/open", "/v1/page/events"] {
-        assert_eq!(gate.curl(path, &[ann.clone()], None).0, 404, "{path}");
+        assert_eq!(gate.curl(path, std::slice::from_ref(&ann), None).0, 404, "{path}");
     }
     let foreign = ["Host: evil.example", "Origin: https://evil.example"];
     for header in foreign {

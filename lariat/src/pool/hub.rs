@@ -86,12 +86,12 @@ enum Stop {
 impl Hub {
     pub(super) fn new(want: &Want, key: Key, terms: Terms, verdict: Verdict) -> Hub {
         // A process that is one client's alone is not to be told apart from a server of its own.
-        let alone = verdict != Verdict::Shared && !matches!(terms, Terms::Modern { .. });
+        let alone = verdict != Verdict::Shared && !matches!(terms, Terms::Modern);
         let company = if alone { Company::Kin } else { Company::Strangers };
         let rules = Rules { tools: want.server.spec.tools.clone(), capabilities: Map::new() };
         let connection = Connection::new(rules, company);
         match (&terms, alone) {
-            (Terms::Modern { .. }, _) => connection.greeted_modern(),
+            (Terms::Modern, _) => connection.greeted_modern(),
             (_, true) => connection.greeted_by_client(),
             (_, false) => {}
         }
@@ -147,7 +147,7 @@ impl Hub {
     }
 
     pub(super) fn is_modern(&self) -> bool {
-        matches!(self.inner().terms, Terms::Modern { .. })
+        matches!(self.inner().terms, Terms::Modern)
     }
 
     pub(super) fn view(&self) -> View {
@@ -187,7 +187,7 @@ impl Hub {
             || self.linger.is_zero() && self.is_private()
             || spec.max_sessions.is_some_and(|most| is_full(most.get()))
             || self.connection.in_flight() >= BUSY
-            || self.connection.hazard().is_some()
+            || self.verdict() == Verdict::Shared && self.connection.hazard().is_some()
             || self.is_used_up()
         {
             return None;
@@ -318,7 +318,7 @@ impl Hub {
                 let (version, capabilities) = (version.clone(), capabilities.clone());
                 Opening::Ours { version, capabilities, again }
             }
-            (Terms::Modern { .. }, _) => Opening::Straight,
+            (Terms::Modern, _) => Opening::Straight,
             _ if again => Opening::Again,
             _ => Opening::Straight,
         }

@@ -1,6 +1,5 @@
 //! What a client's first words say about whom it can share a server with. Pure.
 
-use crate::mcp::MODERN;
 use crate::mcp::envelope::{self, Line};
 use crate::spec::Share;
 use serde::{Deserialize, Serialize};
@@ -20,11 +19,8 @@ pub(super) enum Terms {
         /// What it says that it can do.
         capabilities: Map<String, Value>,
     },
-    /// Each request says everything.
-    Modern {
-        /// The revision that the first one names.
-        version: String,
-    },
+    /// Each request says everything, its revision included.
+    Modern,
     /// Something else; the server may know what it is.
     Unknown,
 }
@@ -90,10 +86,9 @@ impl Terms {
                     version: Option<String>,
                 }
                 let Params { meta } = serde_json::from_str(params).unwrap_or_default();
-                match meta.version {
-                    Some(version) => Terms::Modern { version },
-                    None if method == "server/discover" => Terms::Modern { version: MODERN.into() },
-                    None => Terms::Unknown,
+                match meta.version.is_some() || method == "server/discover" {
+                    true => Terms::Modern,
+                    false => Terms::Unknown,
                 }
             }
             None => Terms::Unknown,
@@ -105,7 +100,7 @@ impl Terms {
         let why = match (&self, share) {
             (_, Share::Never) => "sharing was not asked for".into(),
             (Terms::Unknown, _) => "its first words are no handshake that we know".into(),
-            (Terms::Modern { .. }, _) => return (self, Verdict::Shared),
+            (Terms::Modern, _) => return (self, Verdict::Shared),
             (Terms::Legacy { capabilities, .. }, _) => {
                 let asks = ASKS.iter().find(|ask| capabilities.contains_key(**ask));
                 match (asks, share) {
