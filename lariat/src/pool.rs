@@ -163,7 +163,8 @@ struct Inner {
 struct Table {
     closing: bool,
     hubs: Vec<Arc<Hub>>,
-    unfit: Vec<(Key, &'static str)>,
+    /// With the era that they did it in: what is unsafe in one need not be so in the other.
+    unfit: Vec<(Key, bool, &'static str)>,
     failed: Vec<Failed>,
 }
 
@@ -279,14 +280,15 @@ impl Pool {
         {
             return Err(Over { why: failed.why.clone(), code: failed.code });
         }
+        let modern = terms == Terms::Modern;
         if verdict == Verdict::Shared
-            && let Some((_, why)) = table.unfit.iter().find(|(unfit, _)| *unfit == key)
+            && let Some((.., why)) = table.unfit.iter().find(|it| (&it.0, it.1) == (&key, modern))
         {
             verdict = Verdict::private(*why);
         }
         // Where each request of the modern era has a place of its own, those for one person are
         // together: a second would otherwise find nothing of what the first began.
-        let each_its_own = terms == Terms::Modern && !want.linger.is_zero();
+        let each_its_own = modern && !want.linger.is_zero();
         let together = verdict == Verdict::Shared || each_its_own;
         let found = match together {
             true => table.hubs.iter().find_map(|hub| hub.admit(&key, &terms)),
@@ -370,14 +372,14 @@ impl Inner {
     }
 
     /// A server did what one for several clients must not do.
-    fn unfit(&self, key: &Key, why: &'static str) -> bool {
+    fn unfit(&self, key: &Key, modern: bool, why: &'static str) -> bool {
         let mut table = self.table();
-        let known = table.unfit.iter().any(|(unfit, _)| unfit == key);
+        let known = table.unfit.iter().any(|it| (&it.0, it.1) == (key, modern));
         if !known {
             if table.unfit.len() >= REMEMBERED {
                 table.unfit.remove(0);
             }
-            table.unfit.push((key.clone(), why));
+            table.unfit.push((key.clone(), modern, why));
         }
         !known
     }

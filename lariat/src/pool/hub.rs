@@ -529,7 +529,7 @@ async fn attend(
             (hub.connection.hazard(), known_hazard, pool.upgrade())
         {
             known_hazard = true;
-            if pool.unfit(&hub.key, why) {
+            if pool.unfit(&hub.key, hub.is_modern(), why) {
                 pool.tell(hub, "unshared", why.into());
             }
         }

@@ -45,6 +45,7 @@ const fn reduced(scenario: &'static str, why: &'static str) -> Except {
 pub(crate) fn trials(home: &Result<PathBuf, String>) -> Vec<Trial> {
     let mut trials = vec![
         trial("conformance::comparing_can_fail", home, NEEDED, comparing_can_fail),
+        trial("conformance::modern_after_a_hazard", home, NEEDED, after_a_hazard),
         Trial::test("conformance::a_worse_finding_is_seen", || {
             a_worse_finding_is_seen();
             Ok(())
@@ -84,6 +85,21 @@ fn terms(suite: Suite, way: &str) -> (Vec<Except>, &'static str) {
         _ => "\"reduced\"",
     };
     (except, share)
+}
+
+/// A server that did in one era what one for several must not do is alone there from then on. That says
+/// nothing about the other: requests without a session still meet in one process.
+fn after_a_hazard(home: PathBuf) -> Outcome {
+    let room = Room::new(home)?;
+    let direct = direct(&room, MODERN, &[])?;
+    let house = House::with_fixture(&room, "\"reduced\"")?;
+    EARLY.run(&room, &house.url(NAME), "before")?;
+    let worse = MODERN.run(&room, &house.url(NAME), "through")?.worse_than(&direct, &[]);
+    if !worse.is_empty() {
+        return Err(worse.join("\n").into());
+    }
+    house.assert_as_before()?;
+    house.end()
 }
 
 fn compare(home: PathBuf, suite: Suite, way: &str) -> Outcome {
