@@ -1,5 +1,14 @@
 //! Chance for tests that must be repeatable: mutations of real texts.
 
+use std::time::{Duration, Instant};
+
+/// When chance has had its way: after so many seconds, or as many as `LARIAT_FUZZ` says.
+pub(crate) fn enough(seconds: u64) -> Instant {
+    #[expect(clippy::disallowed_methods, reason = "a test is told how long to run")]
+    let told = std::env::var("LARIAT_FUZZ").ok().and_then(|seconds| seconds.parse().ok());
+    Instant::now() + Duration::from_secs(told.unwrap_or(seconds))
+}
+
 /// Small, fast and the same every time.
 pub(crate) struct Dice(pub(crate) u64);
 

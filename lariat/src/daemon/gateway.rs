@@ -13,6 +13,8 @@
 
 mod answers;
 mod blend;
+#[cfg(test)]
+mod fuzz;
 mod headers;
 mod legacy;
 mod many;

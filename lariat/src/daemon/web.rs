@@ -299,7 +299,7 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    fn new() -> Pulse {
+    pub(super) fn new() -> Pulse {
         Pulse { beats: watch::Sender::new((0, Instant::now())) }
     }
 
@@ -334,7 +334,7 @@ async fn timeout_at(deadline: Instant, change: impl Future<Output = ()>) -> bool
 pub(super) struct Busy(Arc<Pulse>);
 
 impl Busy {
-    fn new(pulse: &Arc<Pulse>) -> Busy {
+    pub(super) fn new(pulse: &Arc<Pulse>) -> Busy {
         pulse.beats.send_modify(|(count, since)| (*count, *since) = (*count + 1, Instant::now()));
         Busy(pulse.clone())
     }

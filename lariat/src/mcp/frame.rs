@@ -94,8 +94,8 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
-    use std::time::{Duration, Instant};
+    use crate::dice::{self, Dice};
+    use std::time::Instant;
 
     #[test]
     fn lines_come_out_however_they_went_in() {
@@ -142,9 +142,7 @@ mod tests {
     /// finds who has them all at once.
     #[test]
     fn lines_are_what_a_plain_splitter_finds() {
-        #[expect(clippy::disallowed_methods, reason = "a test is told how long to run")]
-        let told = std::env::var("LARIAT_FUZZ").ok().and_then(|seconds| seconds.parse().ok());
-        let end = Instant::now() + Duration::from_secs(told.unwrap_or(0));
+        let end = dice::enough(0);
         let mut dice = Dice(0x2545_f491_4f6c_dd1d);
         let mut round = 0;
         while round < 200 || Instant::now() < end {

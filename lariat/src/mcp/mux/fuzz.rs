@@ -3,20 +3,13 @@
 
 use super::model::{Greeting, Heard, Model, Said};
 use super::{Company, Mux, Port, Routed};
-use crate::dice::Dice;
+use crate::dice::{self, Dice};
 use serde_json::Value;
-use std::time::{Duration, Instant};
-
-/// How long chance has its way: a second, or as many as the environment says.
-fn patience() -> Duration {
-    #[expect(clippy::disallowed_methods, reason = "a test is told how long to run")]
-    let told = std::env::var("LARIAT_FUZZ").ok().and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(told.unwrap_or(1))
-}
+use std::time::Instant;
 
 #[test]
 fn the_mux_does_what_its_model_does() {
-    let end = Instant::now() + patience();
+    let end = dice::enough(1);
     let mut seed = 0;
     let (mut lines, mut heard) = (0, 0);
     while seed < 200 || Instant::now() < end {

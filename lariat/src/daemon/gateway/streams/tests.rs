@@ -1,5 +1,6 @@
 use super::*;
-use crate::dice::Dice;
+use crate::dice::{self, Dice};
+use std::time::Instant;
 
 fn ask(id: &str) -> Ask<'_> {
     Ask { id, token: None }
@@ -166,7 +167,9 @@ fn nonsense_and_chance_stay_within_bounds() {
     let mut dice = Dice(0x0bad_5eed);
     let mut streams = Streams::new();
     let mut readers: Vec<Reader> = Vec::new();
-    for turn in 0..20_000 {
+    let (end, mut turn) = (dice::enough(0), 0);
+    while turn < 20_000 || Instant::now() < end {
+        turn += 1;
         match dice.next(6) {
             0 => {
                 let (id, token) = (dice.next(5).to_string(), dice.next(2).to_string());
