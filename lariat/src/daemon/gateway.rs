@@ -72,8 +72,12 @@ impl Target {
     /// `None` if the path is none of ours.
     pub(super) fn of(path: &str, query: Option<&str>) -> Option<Target> {
         if path == "/mcp" {
-            let tools =
-                query.unwrap_or_default().split('&').find_map(|it| it.strip_prefix("tools="));
+            let mut queries = query.unwrap_or_default().split('&');
+            // A filter that says nothing lets nothing through.
+            let tools = queries.find_map(|it| match it {
+                "tools" => Some(""),
+                it => it.strip_prefix("tools="),
+            });
             let tools = tools.map_or(Some("*".into()), decoded).unwrap_or_default();
             return Some(Target::All(tools.split(',').map(|it| it.trim().to_owned()).collect()));
         }
@@ -104,6 +108,8 @@ pub(super) struct Gateway {
     /// Rung when a session has ended.
     changed: Arc<Notify>,
     stopped: watch::Receiver<bool>,
+    /// Another daemon has our place.
+    retired: watch::Receiver<bool>,
 }
 
 /// Who asks, and for what.
@@ -128,7 +134,7 @@ impl Gateway {
         config: &Config,
         pool: Pool,
         changed: Arc<Notify>,
-        stopped: watch::Receiver<bool>,
+        [stopped, retired]: [watch::Receiver<bool>; 2],
     ) -> Gateway {
         let server = |(name, spec): (&String, &ServerSpec)| {
             let (name, spec) = (name.clone(), spec.clone());
@@ -143,6 +149,7 @@ impl Gateway {
             bodies: Semaphore::new(ROOM),
             changed,
             stopped,
+            retired,
         }
     }
 

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The body of a request of the API may have this many bytes.
 pub(super) const LARGEST_BODY: usize = 4 << 20;
@@ -26,8 +26,10 @@ pub(super) const LARGEST_BODY: usize = 4 << 20;
 /// it may have: a client that is still writing does not see an answer.
 const LARGEST_PATIENCE: usize = 64 << 20;
 
-/// How long a client may take for the next piece of a body.
+/// How long a client may take for the next piece of a body, and how large a piece is: whoever sends a
+/// byte now and then would keep room from others for ever.
 const NEXT_PIECE: Duration = Duration::from_secs(10);
+const PIECE: usize = 64 << 10;
 
 /// Heads and buffers may have this many bytes.
 pub(super) const LARGEST_HEAD: usize = 64 << 10;
@@ -169,10 +171,12 @@ pub(super) type Answer = Response<Content>;
 /// Reads a whole body, if it is not too large.
 pub(super) async fn read(mut body: Incoming, largest: usize) -> Result<Vec<u8>, Problem> {
     let (mut bytes, mut length) = (Vec::new(), 0);
+    let (mut due, mut piece) = (Instant::now() + NEXT_PIECE, 0);
     loop {
-        let Ok(frame) = timeout(NEXT_PIECE, body.frame()).await else {
+        let Ok(frame) = timeout_at(due, body.frame()).await else {
             let detail = format!(
-                "Nothing more of the body came for {} s. Send all of it.",
+                "No more than {} KiB of the body came in {} s. Send it faster.",
+                PIECE >> 10,
                 NEXT_PIECE.as_secs()
             );
             return Err(Problem::new(408, "slow", "Body too slow", detail));
@@ -185,6 +189,9 @@ pub(super) async fn read(mut body: Incoming, largest: usize) -> Result<Vec<u8>, 
         // Trailers say nothing to us.
         let Ok(data) = frame.into_data() else { continue };
         length += data.len();
+        if length - piece >= PIECE {
+            (due, piece) = (Instant::now() + NEXT_PIECE, length);
+        }
         if length <= largest {
             bytes.extend_from_slice(&data);
         } else if length > LARGEST_PATIENCE.max(2 * largest) {
@@ -196,6 +203,28 @@ pub(super) async fn read(mut body: Incoming, largest: usize) -> Result<Vec<u8>, 
         return Err(Problem::new(413, "too-large", "Body too large", detail));
     }
     Ok(bytes)
+}
+
+/// The same answer, a long one piece by piece: each must be taken in time, and not all of it. What is
+/// given along is kept until the last.
+pub(super) fn in_pieces<T: Send + 'static>(mut answer: Answer, kept: T) -> Answer {
+    let Content::Whole(bytes) = answer.body_mut() else { return answer };
+    if bytes.len() <= 4 * PIECE {
+        return answer;
+    }
+    let mut bytes = std::mem::take(bytes);
+    let (sender, pieces) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(PIECE.min(bytes.len()));
+            if !matches!(timeout(NEXT_PIECE, sender.send(piece)).await, Ok(Ok(()))) {
+                break;
+            }
+        }
+        drop(kept);
+    });
+    *answer.body_mut() = Content::Stream(pieces);
+    answer
 }
 
 /// An answer of one JSON value.

@@ -106,7 +106,8 @@ impl Outside {
         let listener = TcpListener::from_std(listener)?;
         let (pool, offer) = (desk.pool.clone(), &desk.defaults.offer);
         let (changed, stopped) = (desk.registry.changed.clone(), desk.stopped.subscribe());
-        let gateway = Gateway::new(offer, pool, changed.clone(), stopped.clone());
+        let gateway =
+            Gateway::new(offer, pool, changed.clone(), [stopped.clone(), desk.retired.subscribe()]);
         let everybody = Arc::new(Everybody {
             guard,
             gateway: Arc::new(gateway),
@@ -171,7 +172,8 @@ async fn connection(outside: Arc<Everybody>, tls: TlsAcceptor, stream: TcpStream
                 Ok(_) if !presence.shows_key() => web::too_many(),
                 Ok((principal, target)) => {
                     let caller = Caller { principal: &principal, target: &target };
-                    outside.gateway.answer(caller, busy, request).await
+                    let answer = outside.gateway.answer(caller, busy, request).await;
+                    http::in_pieces(answer, presence.busy())
                 }
                 // Strangers are told one thing, and then make room.
                 Err(refusal) => http::with(*refusal, header::CONNECTION, "close"),
@@ -210,7 +212,9 @@ impl Everybody {
     /// Refuses what was asked under another name, and what another page asked.
     fn check_origin(&self, request: &Request<Incoming>) -> Result<(), Problem> {
         let headers = request.headers();
-        let is_own = |name: &str| name.eq_ignore_ascii_case(self.guard.authority());
+        // A port that goes without saying may be said.
+        let bare = |name: &str| name.strip_suffix(":443").unwrap_or(name).to_ascii_lowercase();
+        let is_own = |name: &str| bare(name) == bare(self.guard.authority());
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = hosts.next().and_then(|host| host.to_str().ok());
         let named = request.uri().authority().map(|authority| authority.as_str());

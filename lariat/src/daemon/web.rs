@@ -112,7 +112,8 @@ impl Web {
         let stopped = desk.stopped.subscribe();
         let changed = desk.registry.changed.clone();
         let (offer, pool) = (&desk.defaults.offer, desk.pool.clone());
-        let gateway = Gateway::new(offer, pool, changed, stopped.clone());
+        let gateway =
+            Gateway::new(offer, pool, changed, [stopped.clone(), desk.retired.subscribe()]);
         let page = Arc::new(Page {
             address: door.address,
             keys: door.keys,
@@ -230,7 +231,7 @@ async fn connection(page: Arc<Page>, stream: TcpStream, guest: Guest) {
             if known && !presence.shows_key() {
                 return too_many();
             }
-            let answer = page.answer(busy, request).await;
+            let answer = http::in_pieces(page.answer(busy, request).await, presence.busy());
             // Strangers are told one thing, and then make room.
             if known { answer } else { http::with(answer, header::CONNECTION, "close") }
         }

@@ -171,6 +171,8 @@ pub(super) struct Mux {
     /// The same by the server's own id.
     asked_as: BTreeSet<(Token, u64)>,
     over: BTreeMap<u64, Late>,
+    /// Somebody has been here who is not any more.
+    had_others: bool,
     /// Requests that asked for log messages, for as long as some may come.
     logged: BTreeMap<u64, Port>,
     levels: Levels,
@@ -197,6 +199,7 @@ impl Mux {
             asked: HashMap::new(),
             asked_as: BTreeSet::new(),
             over: BTreeMap::new(),
+            had_others: false,
             logged: BTreeMap::new(),
             levels: Levels::default(),
             subscriptions: Subscriptions::default(),
@@ -344,6 +347,7 @@ impl Mux {
     pub(super) fn depart(&mut self, port: Port) -> Routed {
         let mut out = Routed::default();
         let Some(client) = self.ports.get(&port) else { return out };
+        self.had_others = true;
         let mut gone: Vec<u64> = client.open.iter().map(|(_, own)| *own).collect();
         gone.sort_unstable();
         // Before its requests are cancelled: one of them may be to subscribe, and whether the server
@@ -399,6 +403,7 @@ impl Mux {
 
     /// Nothing more comes from the server that is answered, or late, or goes on.
     fn forget_server(&mut self) {
+        self.had_others = false;
         self.asked.clear();
         self.asked_as.clear();
         self.over.clear();
@@ -516,14 +521,12 @@ impl Mux {
         Some(late)
     }
 
-    /// The only client, if whatever the server says can only be for it: one that has left may have
-    /// left something behind that the server still works on.
+    /// The only client, if whatever the server says can only be for it: what one that has left had begun
+    /// may be spoken of for as long as the server lives.
     fn alone(&self) -> Option<Port> {
-        let mut ports = self.ports.iter();
+        let mut ports = self.ports.keys();
         match (ports.next(), ports.next()) {
-            (Some((port, client)), None) if !self.is_shared() || client.late == self.over.len() => {
-                Some(*port)
-            }
+            (Some(port), None) if !self.is_shared() || !self.had_others => Some(*port),
             _ => None,
         }
     }

@@ -447,13 +447,17 @@ async fn run(
     };
     let started = tokio::select! {
         biased;
-        () = is_told(&mut told) => None,
-        started = started => Some(started),
+        () = is_told(&mut told) => Err(Stop::Told),
+        started = started => Ok(started),
+        () = is_unused(hub, pool) => Err(Stop::Unused),
     };
     let stop = match started {
-        None => Stop::Told,
-        Some(Err(why)) => fail(why, talk.code().unwrap_or(1)),
-        Some(Ok(())) => {
+        Err(stop) => stop,
+        Ok(Err(why)) => {
+            let Over { why, code } = left(hub, &talk, why);
+            fail(why, code)
+        }
+        Ok(Ok(())) => {
             hub.connection.show(pulse);
             hub.enter("ready");
             hub.ready.send_replace(true);
@@ -486,6 +490,31 @@ async fn run(
     inner.trace = None;
     drop(inner);
     (stop, gone)
+}
+
+/// How a server left, as those may know who had it together.
+fn left(hub: &Hub, talk: &Talk, why: String) -> Over {
+    let why = match hub.verdict() {
+        Verdict::Shared => talk.plainly(why),
+        Verdict::Private { .. } => why,
+    };
+    // Without a code of its own, whoever held it was killed, or it never came to be.
+    Over { why, code: talk.code().unwrap_or(TOLD) }
+}
+
+/// Waits until nobody wants it any more that is being started.
+async fn is_unused(hub: &Arc<Hub>, pool: &Handle) {
+    loop {
+        let kept = hub.spare.load(Ordering::Relaxed) || hub.server.spec.warm;
+        if hub.sessions() == 0
+            && !kept
+            && hub.linger.is_zero()
+            && pool.upgrade().is_none_or(|pool| pool.strike_unused(hub))
+        {
+            return;
+        }
+        hub.connection.company_changed().await;
+    }
 }
 
 /// Waits for the handshake, if there is one.
@@ -573,12 +602,12 @@ async fn attend(
             () = is_told(&mut told) => return Stop::Told,
             _ended = running.as_mut() => {
                 let why = talk.why_left().await;
-                return Stop::Left(Over { why, code: talk.code().unwrap_or(0) });
+                return Stop::Left(left(hub, talk, why));
             }
             heard = talk.next() => if let Heard::Left(why) = heard {
                 // What it said before it left is still to be heard, while its output is open.
                 let _rest = timeout(Duration::from_millis(500), running.as_mut()).await;
-                return Stop::Left(Over { why, code: talk.code().unwrap_or(0) });
+                return Stop::Left(left(hub, talk, why));
             },
             () = hub.connection.company_changed() => {}
             () = timer => {}

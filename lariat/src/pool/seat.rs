@@ -7,8 +7,12 @@ use crate::mcp::{Frames, connection, refusal};
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// How long a session that says nothing more is kept for what it has asked.
+const LAST_ANSWERS: Duration = Duration::from_secs(30);
 
 /// Why nothing more can be said or heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,7 +118,7 @@ impl Seat {
                     break;
                 }
             }
-            mouth.finish().await;
+            mouth.finish(LAST_ANSWERS).await;
             Over { why: "the client has left".into(), code: 0 }
         };
         let mut listening = pin!(listening);
@@ -205,10 +209,10 @@ impl Mouth {
             && matches!(Terms::of(line), Terms::Legacy { .. })
     }
 
-    /// Nothing more will be said: waits, for a while, for what was asked.
-    pub async fn finish(self) {
+    /// Nothing more will be said: waits, for so long, for what was asked.
+    pub async fn finish(self, patience: Duration) {
         if let Some((_, mouth)) = &self.place {
-            mouth.last_answers().await;
+            mouth.last_answers(patience).await;
         }
     }
 
@@ -251,7 +255,13 @@ impl Ear {
                 heard = heard(&mut self.listening, lines, many) => match heard {
                     true => return true,
                     false => {
-                        let over = self.listening.take().and_then(|there| there.hub.over());
+                        // If the server is still there, it is this client that was parted with.
+                        let unread = || Over {
+                            why: "the client did not read what it had asked for".into(),
+                            code: 1,
+                        };
+                        let there = self.listening.take();
+                        let over = there.map(|there| there.hub.over().unwrap_or_else(unread));
                         self.over = self.over.take().or(over);
                         // Its client may have gone on to somewhere else.
                         match self.turns.as_mut().and_then(|turns| turns.try_recv().ok()) {

@@ -165,6 +165,8 @@ pub(crate) struct Talk {
     emptied: bool,
     /// How the command left, if it did.
     exited: Option<String>,
+    /// The same in a word or two.
+    how: Option<String>,
     /// With what `lariat run` would end, once that is known.
     code: Option<u8>,
     receipt: Option<Receipt>,
@@ -192,6 +194,7 @@ impl Talk {
             started: None,
             emptied: false,
             exited: None,
+            how: None,
             code: None,
             receipt: None,
             over: false,
@@ -203,6 +206,14 @@ impl Talk {
 
     pub(crate) fn leash(&self) -> Leash {
         self.line.leash()
+    }
+
+    /// How the command left, without what it wrote: that may be for one of several only.
+    pub(crate) fn plainly(&self, why: String) -> String {
+        match &self.how {
+            Some(how) => format!("it left with {how}; `lariat logs` has what it wrote"),
+            None => why,
+        }
     }
 
     /// With what a wrapper around it would end.
@@ -325,6 +336,7 @@ impl Talk {
             Some(Word::Emptied) => self.emptied = true,
             Some(Word::Exited { how, code, last_words }) => {
                 self.code = Some(code);
+                self.how = Some(how.clone());
                 let why = match last_words.as_str() {
                     "" => format!("it left with {how}"),
                     words => format!("it left with {how}: {words}"),

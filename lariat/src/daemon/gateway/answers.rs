@@ -79,9 +79,18 @@ pub(super) async fn send(lines: &mpsc::Sender<Bytes>, place: Option<&str>, line:
     }
     head += "data: ";
     if line.len() > LONG {
-        return web::send(lines, head.into()).await
-            && web::send(lines, line).await
-            && web::send(lines, Bytes::from_static(b"\n\n")).await;
+        if !web::send(lines, head.into()).await {
+            return false;
+        }
+        // Piece by piece: who reads slowly makes progress all the same.
+        let mut rest = line;
+        while !rest.is_empty() {
+            let piece = rest.split_to(LONG.min(rest.len()));
+            if !web::send(lines, piece).await {
+                return false;
+            }
+        }
+        return web::send(lines, Bytes::from_static(b"\n\n")).await;
     }
     let mut event = Vec::with_capacity(head.len() + line.len() + 2);
     event.extend_from_slice(head.as_bytes());

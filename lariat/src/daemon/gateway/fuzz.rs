@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How long a request that chance has cut short may keep its connection.
@@ -62,7 +62,8 @@ async fn requests_that_make_no_sense_are_answered_or_the_connection_ends() {
         max_containers: 0,
     });
     let (stop, stopped) = watch::channel(false);
-    let gateway = Gateway::new(&config, pool.unwrap(), Arc::new(Notify::new()), stopped.clone());
+    let gateway =
+        Gateway::new(&config, pool.unwrap(), Arc::default(), [stopped.clone(), stopped.clone()]);
     let gateway = Arc::new(gateway);
     let requests = requests();
     let words: [&[u8]; 10] = [

@@ -147,7 +147,7 @@ impl Gateway {
         let (gateway, listener) = (self.clone(), session.clone());
         self.sessions().insert(session.id.clone(), session.clone());
         tokio::spawn(async move {
-            listener.listen(ear, gateway.session_ttl).await;
+            listener.listen(ear, gateway.session_ttl, gateway.retired.clone()).await;
             gateway.sessions().remove(&listener.id);
             gateway.changed.notify_one();
         });

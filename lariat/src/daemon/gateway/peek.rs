@@ -2,6 +2,7 @@
 
 use crate::mcp::envelope::{Envelope, Members};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -106,9 +107,12 @@ pub(super) fn negotiated(result: &RawValue) -> Option<String> {
     serde_json::from_str::<Negotiated>(result.get()).ok().map(|result| result.version)
 }
 
-/// The same message on one line: between tokens a line break is as good as a space, and inside of
-/// strings there is none.
+/// The same message on one line: between tokens a line break is as good as a space. Inside of strings
+/// there is none in JSON; a text that has one there comes out as it is, which nobody can read.
 pub(super) fn on_one_line(mut message: Vec<u8>) -> Vec<u8> {
-    message.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+    let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
+    if message.iter().any(breaks) && serde_json::from_slice::<IgnoredAny>(&message).is_ok() {
+        message.iter_mut().filter(|byte| breaks(byte)).for_each(|byte| *byte = b' ');
+    }
     message
 }

@@ -118,8 +118,16 @@ impl Session {
     }
 
     /// Listens to the server until the session is over.
-    pub(super) async fn listen(&self, mut ear: Ear, ttl: Duration) {
+    pub(super) async fn listen(&self, mut ear: Ear, ttl: Duration, retired: watch::Receiver<bool>) {
         loop {
+            let mut retired = retired.clone();
+            let unreachable = async {
+                // Its client finds another daemon there now. Who is here is still served.
+                if retired.wait_for(|retired| *retired).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                self.abandoned(Duration::ZERO).await;
+            };
             tokio::select! {
                 line = ear.hear() => match line {
                     Some(line) => self.deliver(line).await,
@@ -127,6 +135,7 @@ impl Session {
                 },
                 () = self.goodbye.notified() => break,
                 () = self.abandoned(ttl) => break,
+                () = unreachable => break,
             }
         }
         drop(ear);

@@ -21,6 +21,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
+/// How long a host that has closed its end is answered: as long as a server of its own would have.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
 /// How long a wrapper may take to say what it wants, and to let go of the streams.
 const INTRODUCTION: Duration = Duration::from_secs(10);
 
@@ -238,7 +241,7 @@ async fn listen(mut inlet: Inlet, mut mouth: Mouth) -> Heard {
     {
         return Heard::Nobody;
     }
-    mouth.finish().await;
+    mouth.finish(LAST_ANSWERS).await;
     Heard::All
 }
 

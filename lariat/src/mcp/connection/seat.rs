@@ -74,9 +74,9 @@ impl Mouth {
         self.0.say(line).await
     }
 
-    /// Waits until everything that was asked is answered, for a while.
-    pub(crate) async fn last_answers(&self) {
-        self.0.last_answers().await;
+    /// Waits until everything that was asked is answered, for so long.
+    pub(crate) async fn last_answers(&self, patience: Duration) {
+        self.0.last_answers(patience).await;
     }
 }
 
@@ -186,14 +186,14 @@ impl Chair {
     /// at the end of a pipe) is not one that has left.
     async fn serve(&self, reader: impl AsyncRead + Unpin) -> Result<(), Error> {
         self.listen(reader).await?;
-        self.last_answers().await;
+        self.last_answers(LAST_ANSWERS).await;
         Ok(())
     }
 
     /// It may have left all the same, so patience has an end. What is not answered by then is
     /// cancelled when the place is left.
-    async fn last_answers(&self) {
-        let answered = timeout(LAST_ANSWERS, async {
+    async fn last_answers(&self, patience: Duration) {
+        let answered = timeout(patience, async {
             loop {
                 let heard = self.shared.heard.notified();
                 if !self.shared.lock().waits(self.port) {

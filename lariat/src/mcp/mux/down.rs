@@ -49,7 +49,11 @@ impl Mux {
                     self.meet(fate, part.as_bytes().to_vec(), &mut out);
                 }
             }
-            _ => self.drop_one(),
+            // A client that has a server of its own sees what it would see of it without us.
+            _ => match (&self.greeting, self.alone()) {
+                (Greeting::ByClient(_), Some(port)) => out.to_ports.push((port, line.into_bytes())),
+                _ => self.drop_one(),
+            },
         }
         out
     }

@@ -89,6 +89,8 @@ pub(super) struct Model {
     known: Vec<String>,
     tasks: Vec<Task>,
     pages: Vec<(String, Port)>,
+    /// Somebody has left since the server began.
+    had_others: bool,
     pub(super) dropped: u64,
     pub(super) hazards: usize,
 }
@@ -114,6 +116,7 @@ impl Model {
             known: Vec::new(),
             tasks: Vec::new(),
             pages: Vec::new(),
+            had_others: false,
             dropped: 0,
             hazards: 0,
         }
@@ -149,9 +152,7 @@ impl Model {
     /// The only client, if nobody who has left can be meant.
     fn alone(&self) -> Option<Port> {
         let [port] = self.ports[..] else { return None };
-        let ghost =
-            |r: &Request| matches!(r.state, State::Late | State::LateListen) && r.port != port;
-        (!self.is_shared() || !self.requests.iter().any(ghost)).then_some(port)
+        (!self.is_shared() || !self.had_others).then_some(port)
     }
 
     pub(super) fn replay(&mut self) -> Heard {
@@ -226,6 +227,7 @@ impl Model {
         if !self.ports.contains(&port) {
             return heard;
         }
+        self.had_others = true;
         let mut uris: Vec<String> =
             self.holds.iter().filter(|hold| hold.0 == port).map(|hold| hold.1.clone()).collect();
         uris.sort();
@@ -274,6 +276,7 @@ impl Model {
 
     pub(super) fn server_left(&mut self) -> Heard {
         let mut heard = Heard::default();
+        self.had_others = false;
         for at in 0..self.requests.len() {
             if self.requests[at].state != State::Waiting {
                 continue;

@@ -103,6 +103,11 @@ impl Mux {
             (Shape::Notification, "notifications/roots/list_changed", _) if self.is_shared() => {
                 None
             }
+            // A call that wants no answer is a call.
+            (Shape::Notification, "tools/call", _) if !self.may_notify(envelope) => {
+                self.drop_one();
+                None
+            }
             (Shape::Notification, ..) => Some(Edits::default()),
             (Shape::Response, _, Some(id)) => {
                 let asked = own(id)
@@ -263,6 +268,12 @@ impl Mux {
         if spec::allowed(&self.tools, &name) { Ok(()) } else { Err(Unsent::NotAllowed(name)) }
     }
 
+    /// Whether a call may be passed on whose client wants no answer.
+    fn may_notify(&self, envelope: &Envelope<'_>) -> bool {
+        let name = Members::of(envelope.params).and_then(|params| params.name);
+        self.may_call(name).is_ok()
+    }
+
     pub(super) fn allows_all(&self) -> bool {
         self.tools.iter().any(|pattern| pattern == "*")
     }
@@ -274,7 +285,10 @@ impl Mux {
 
     /// True if a client may put several messages in a line.
     fn has_batches(&self) -> bool {
-        self.company == Company::Strangers && self.version.as_deref() == Some(WITH_BATCHES)
+        // Kin that we greeted ourselves were told another revision.
+        let is_theirs = matches!(self.greeting, Greeting::ByClient(_));
+        let may = self.company == Company::Strangers || is_theirs;
+        may && self.version.as_deref() == Some(WITH_BATCHES)
     }
 
     /// The answer to a client's `initialize`: what the server told us. It has shaken hands with us
