@@ -351,6 +351,13 @@ impl Inner {
         true
     }
 
+    /// True if this is the one process that is kept ready for the next client that wants it.
+    fn keeps_warm(&self, hub: &Arc<Hub>) -> bool {
+        let first = |other: &&Arc<Hub>| other.is_spare_for(hub.key());
+        hub.is_warm()
+            && self.table().hubs.iter().find(first).is_some_and(|one| Arc::ptr_eq(one, hub))
+    }
+
     /// Whether a server could be started.
     fn started(&self, key: &Key, failure: Option<(&str, u8)>) {
         let mut table = self.table();
@@ -382,6 +389,13 @@ impl Inner {
             table.unfit.push((key.clone(), modern, why));
         }
         !known
+    }
+
+    /// Somebody has come or gone. Where each request comes and goes, that is no news.
+    fn tell_company(&self, hub: &Hub, event: &'static str) {
+        if !hub.has_requests_only() {
+            self.tell(hub, event, hub.verdict().to_string());
+        }
     }
 
     fn tell(&self, hub: &Hub, event: &'static str, why: String) {

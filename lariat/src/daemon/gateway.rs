@@ -268,18 +268,29 @@ impl Gateway {
         }
     }
 
+    /// Has those ready that are to be ready before anybody comes.
+    pub(super) fn warm(&self, principal: &Arc<str>) {
+        for server in self.servers.values().filter(|server| server.spec.warm) {
+            self.pool.warm(&want(principal, server));
+        }
+    }
+
     fn seat(&self, caller: Caller<'_>, server: &Arc<Server>) -> crate::pool::Seat {
-        self.pool.join(Want {
-            server: server.clone(),
-            principal: caller.principal.clone(),
-            share: server.spec.share,
-            host: None,
-            linger: match server.spec.idle {
-                // Whoever wants it to sleep soon does not want it to be kept for longer.
-                Idle::After(time) => time.min(LINGER),
-                Idle::Usual | Idle::Off => LINGER,
-            },
-        })
+        self.pool.join(want(caller.principal, server))
+    }
+}
+
+fn want(principal: &Arc<str>, server: &Arc<Server>) -> Want {
+    Want {
+        server: server.clone(),
+        principal: principal.clone(),
+        share: server.spec.share,
+        host: None,
+        linger: match server.spec.idle {
+            // Whoever wants it to sleep soon does not want it to be kept for longer.
+            Idle::After(time) => time.min(LINGER),
+            Idle::Usual | Idle::Off => LINGER,
+        },
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Guard {
 
 #[derive(Debug)]
 struct Known {
-    keys: Keys,
+    keys: Arc<Keys>,
     modified: Option<SystemTime>,
     looked: Instant,
 }
@@ -170,17 +170,16 @@ impl Guard {
         Ok(format!("{} {}", claims.iss, claims.sub).into())
     }
 
-    /// What a token claims, if one of the keys has signed it. A key that is new is looked for.
+    /// What a token claims, if one of the keys has signed it. Keys that come and go are noticed.
     fn verified(&self, token: &str) -> Result<Vec<u8>, Refusal> {
-        let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.keys.verify(token) {
-            Err(jwt::Bad::NoKey) if known.looked.elapsed() >= LOOK => {
+        let keys = {
+            let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.looked.elapsed() >= LOOK {
                 known.look_again(&self.issuer.keys);
-                known.keys.verify(token)
             }
-            verified => verified,
-        }
-        .map_err(|bad| Refusal::Invalid(bad.in_words()))
+            known.keys.clone()
+        };
+        keys.verify(token).map_err(|bad| Refusal::Invalid(bad.in_words()))
     }
 
     /// What clients want to know of who gives out tokens.
@@ -226,6 +225,7 @@ impl Known {
         }
         let text = fs::read(path).map_err(say)?;
         let keys = Keys::parse(&text).map_err(|e| say(io::Error::other(e)))?;
+        let keys = Arc::new(keys);
         Ok(Known { keys, modified: meta.modified().ok(), looked: Instant::now() })
     }
 

@@ -37,6 +37,14 @@ pub struct Secured {
     pub issuer: Issuer,
 }
 
+impl Secured {
+    /// Reads everything, and says what cannot be used.
+    pub fn check(&self) -> io::Result<()> {
+        Guard::new(&self.issuer)?;
+        acceptor(self).map(drop)
+    }
+}
+
 /// A listener for other machines, and who may come in by it.
 pub struct Gate {
     listener: std::net::TcpListener,

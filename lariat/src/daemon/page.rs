@@ -48,6 +48,11 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 /// Pictures on their way to one reader.
 const IN_FLIGHT: usize = 2;
 
+/// Whoever has the token: it does not say who that is.
+pub(super) fn principal() -> Arc<str> {
+    "http".into()
+}
+
 /// Everything that is said about it by TCP.
 #[derive(Debug)]
 pub(super) struct Page {
@@ -114,8 +119,7 @@ impl Page {
         self.check_target(request).map_err(refusal)?;
         self.check_origin(request.headers()).map_err(refusal)?;
         if self.keys.admits_anyone() || self.shows_token(request.headers()) {
-            // A token does not say who has it.
-            return Ok("http".into());
+            return Ok(principal());
         }
         Err(Box::new(stranger(Verb::Metrics)))
     }

@@ -10,7 +10,7 @@ use super::handle::Desk;
 use super::http;
 use super::keys::{Keys, LINK_LIFE};
 use super::lookout::Lookout;
-use super::page::Page;
+use super::page::{self, Page};
 use super::{ACCEPT_AGAIN, api};
 use crate::books::Books;
 use hyper::body::Incoming;
@@ -114,6 +114,7 @@ impl Web {
         let (offer, pool) = (&desk.defaults.offer, desk.pool.clone());
         let gateway =
             Gateway::new(offer, pool, changed, [stopped.clone(), desk.retired.subscribe()]);
+        gateway.warm(&page::principal());
         let page = Arc::new(Page {
             address: door.address,
             keys: door.keys,

@@ -173,6 +173,8 @@ pub(super) struct Mux {
     over: BTreeMap<u64, Late>,
     /// Somebody has been here who is not any more.
     had_others: bool,
+    /// Each client is one request.
+    requests_only: bool,
     /// Requests that asked for log messages, for as long as some may come.
     logged: BTreeMap<u64, Port>,
     levels: Levels,
@@ -200,6 +202,7 @@ impl Mux {
             asked_as: BTreeSet::new(),
             over: BTreeMap::new(),
             had_others: false,
+            requests_only: false,
             logged: BTreeMap::new(),
             levels: Levels::default(),
             subscriptions: Subscriptions::default(),
@@ -219,7 +222,13 @@ impl Mux {
 
     /// The server knows no handshake.
     pub(super) fn greeted_modern(&mut self) {
+        self.requests_only = true;
         self.greeting = Greeting::Modern;
+    }
+
+    /// Each client is one request.
+    pub(super) fn requests_only(&mut self, requests_only: bool) {
+        self.requests_only = requests_only;
     }
 
     /// There is one client only, and it shakes hands itself: what it and the server say goes through.
@@ -367,8 +376,8 @@ impl Mux {
         for uri in uris {
             out.to_server.push(self.aside("resources/unsubscribe", &json!({ "uri": uri })));
         }
-        // Without a handshake a client is no more than its requests, and comes back for its task.
-        self.tasks.depart(port, self.is_modern());
+        // One that is no more than a request comes back for its task as another.
+        self.tasks.depart(port, self.requests_only);
         out
     }
 

@@ -11,7 +11,7 @@ use super::verdict::{Terms, Verdict};
 use super::{BUSY, Handle, Server, View, Want};
 use crate::mcp::connection::{Ear, Error, Mouth, Opening};
 use crate::mcp::{Company, Connection, Rules};
-use crate::spec::{Idle, Share};
+use crate::spec::Idle;
 use crate::start::local::Leash;
 use crate::start::talk::{self, Gone, Heard, Household, Place as Found, Talk, Trace};
 use contain::Member;
@@ -27,6 +27,9 @@ const USUAL: Duration = Duration::from_secs(300);
 
 /// How soon to look again at one that could not sleep.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// For how long a task that a request has begun is waited for while no request is there.
+const TASKS: Duration = Duration::from_secs(600);
 
 /// What a wrapper ends with that was told to end its server.
 const TOLD: u8 = 125;
@@ -91,7 +94,7 @@ impl Hub {
         let rules = Rules { tools: want.server.spec.tools.clone(), capabilities: Map::new() };
         let connection = Connection::new(rules, company);
         match (&terms, alone) {
-            (Terms::Modern, _) => connection.greeted_modern(),
+            (Terms::Modern, _) => connection.greeted_modern(!want.linger.is_zero()),
             (_, true) => connection.greeted_by_client(),
             (_, false) => {}
         }
@@ -134,6 +137,10 @@ impl Hub {
         &self.server.name
     }
 
+    pub(super) fn key(&self) -> &Key {
+        &self.key
+    }
+
     pub(super) fn host(&self) -> Option<Member> {
         self.host
     }
@@ -148,6 +155,11 @@ impl Hub {
 
     pub(super) fn is_modern(&self) -> bool {
         matches!(self.inner().terms, Terms::Modern)
+    }
+
+    /// True if each of its clients is one request.
+    pub(super) fn has_requests_only(&self) -> bool {
+        self.is_modern() && !self.linger.is_zero()
     }
 
     pub(super) fn view(&self) -> View {
@@ -169,8 +181,7 @@ impl Hub {
 
     /// True if the next client that wants this finds it ready.
     pub(super) fn is_spare_for(&self, key: &Key) -> bool {
-        let waits = self.spare.load(Ordering::Relaxed) || self.verdict() == Verdict::Shared;
-        waits && self.key == *key && self.is_open()
+        self.is_warm() && self.key == *key && self.is_open()
     }
 
     fn is_open(&self) -> bool {
@@ -299,6 +310,18 @@ impl Hub {
             first
         });
         self.connection.fail(&why);
+    }
+
+    /// For how long something that was begun is waited for without a client.
+    fn task_patience(&self) -> Duration {
+        if self.linger.is_zero() { Duration::ZERO } else { TASKS }
+    }
+
+    /// True if it waits for the next client that wants the same, and is fit for that.
+    pub(super) fn is_warm(&self) -> bool {
+        let shared = self.verdict() == Verdict::Shared && self.connection.hazard().is_none();
+        let fit = shared && !self.is_modern() && !self.is_used_up();
+        self.spare.load(Ordering::Relaxed) || self.server.spec.warm && fit
     }
 
     /// After how much silence it sleeps.
@@ -505,9 +528,8 @@ fn left(hub: &Hub, talk: &Talk, why: String) -> Over {
 /// Waits until nobody wants it any more that is being started.
 async fn is_unused(hub: &Arc<Hub>, pool: &Handle) {
     loop {
-        let kept = hub.spare.load(Ordering::Relaxed) || hub.server.spec.warm;
         if hub.sessions() == 0
-            && !kept
+            && !hub.is_warm()
             && hub.linger.is_zero()
             && pool.upgrade().is_none_or(|pool| pool.strike_unused(hub))
         {
@@ -565,11 +587,13 @@ async fn attend(
         let now = Instant::now();
         let wait = if hub.sessions() == 0 {
             let since = *empty_since.get_or_insert(now);
-            let keeps = hub.spare.load(Ordering::Relaxed)
-                || hub.server.spec.warm && hub.server.spec.share != Share::Never;
+            let is_busy = !hub.connection.may_sleep() && since.elapsed() < hub.task_patience();
+            let keeps = pool.upgrade().is_some_and(|pool| pool.keeps_warm(hub));
             match (since + hub.linger).checked_duration_since(now) {
                 _ if keeps => None,
                 Some(rest) if !rest.is_zero() => Some(rest),
+                // Somebody may come back for what it has begun.
+                _ if is_busy => Some(LOOK),
                 _ if pool.upgrade().is_none_or(|pool| pool.strike_unused(hub)) => {
                     return Stop::Unused;
                 }

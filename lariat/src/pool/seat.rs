@@ -75,7 +75,7 @@ struct Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         drop(self.ear.take());
-        self.pool.0.tell(&self.hub, "left", self.hub.verdict().to_string());
+        self.pool.0.tell_company(&self.hub, "left");
     }
 }
 
@@ -118,20 +118,28 @@ impl Seat {
                     break;
                 }
             }
+            if let Some(line) = frames.rest()
+                && mouth.say(line).await.is_err()
+            {
+                return std::future::pending().await;
+            }
             mouth.finish(LAST_ANSWERS).await;
             Over { why: "the client has left".into(), code: 0 }
         };
         let mut listening = pin!(listening);
         let mut left = None;
         let over = loop {
-            let more = tokio::select! {
-                biased;
-                more = ear.fill(&mut lines) => more,
-                over = &mut listening, if left.is_none() => {
-                    left = Some(over);
-                    // What was answered before the client had said all is still its own.
-                    ear.fill_at_once(&mut lines)
-                }
+            let more = match &left {
+                // What was answered before the client had said all is still its own.
+                Some(_) => ear.fill_at_once(&mut lines),
+                None => tokio::select! {
+                    biased;
+                    more = ear.fill(&mut lines) => more,
+                    over = &mut listening => {
+                        left = Some(over);
+                        continue;
+                    }
+                },
             };
             if !more {
                 break left.or_else(|| ear.over().cloned()).unwrap_or_default();
@@ -195,7 +203,7 @@ impl Mouth {
     async fn join(&mut self, first: &[u8]) -> Result<(), Over> {
         let Place { hub, mouth, ear } = self.pool.assign(&self.want, first)?;
         hub.greeted().await?;
-        self.pool.0.tell(&hub, "joined", hub.verdict().to_string());
+        self.pool.0.tell_company(&hub, "joined");
         let listening = Listening { pool: self.pool.clone(), hub: hub.clone(), ear: Some(ear) };
         // Nobody may be listening; then it leaves at once.
         let _deaf = self.turns.send(Turn::Joined(listening));

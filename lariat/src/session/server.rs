@@ -375,8 +375,9 @@ impl Driver {
         let begun = tokio::select! {
             biased;
             order = self.orders.recv() => Err(Stop::Told(order)),
-            // The pool sees to the start-up timeout.
-            ready = membership.begin(&connection) => {
+            ready = timeout(spec.startup_timeout, membership.begin(&connection)) => {
+                let late = || Err(format!("it was not ready after {} ms", spec.startup_timeout.as_millis()));
+                let ready = ready.unwrap_or_else(|_| late());
                 ready.map_err(|why| Stop::Left { why: why.into(), was_ready: false })
             }
         };

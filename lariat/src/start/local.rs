@@ -8,6 +8,7 @@ use crate::books::Pulse;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -207,12 +208,20 @@ fn has_left(child: &mut Child) -> bool {
 }
 
 /// What a server finds around it, where that is not what its owner finds.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Environment {
     /// All variables.
     pub variables: Vec<(OsString, OsString)>,
     /// Which permissions its files do not get.
     pub umask: u32,
+}
+
+impl fmt::Debug for Environment {
+    /// Without values: they can be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.variables.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Environment").field("names", &names).field("umask", &self.umask).finish()
+    }
 }
 
 /// Executes a holder. Its server gets these variables beside all of ours, or beside those that are

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Lines on their way from servers, and to the client.
 const IN_FLIGHT: usize = 16;
@@ -58,6 +58,8 @@ async fn stand_between(
         tasks.spawn(listen(server, ear, ears.clone()));
     }
     let mut is_silent = false;
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let is_full = load.bytes.load(Ordering::Relaxed) >= MOST_QUEUED;
         let Out { to_servers, to_client } = tokio::select! {
@@ -72,7 +74,7 @@ async fn stand_between(
                 Some(line) => blend.server_says(server, &line),
                 None => blend.server_gone(server),
             },
-            () = sleep(TICK), if blend.waits_for_several() => blend.tick(),
+            _tick = ticks.tick(), if blend.waits_for_several() => blend.tick(),
             () = load.eased.notified(), if is_full => continue,
             () = told.closed() => return,
         };

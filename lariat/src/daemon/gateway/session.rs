@@ -308,7 +308,8 @@ mod tests {
     async fn what_is_asked_is_answered_to_who_asked() {
         let (session, ear, (mut said, told)) = session();
         let listener = session.clone();
-        let listening = tokio::spawn(async move { listener.listen(ear, LONG).await });
+        let listening =
+            tokio::spawn(async move { listener.listen(ear, LONG, watch::channel(false).1).await });
         let mut reading = session.open(&ask("1"), true).unwrap();
         session.say(b"{}".to_vec()).await.unwrap();
         reading.is_said();
@@ -340,7 +341,7 @@ mod tests {
     async fn it_ends_when_somebody_wants_that_or_nobody_comes_any_more() {
         let (session, ear, _server) = self::session();
         session.end();
-        session.listen(ear, LONG).await;
+        session.listen(ear, LONG, watch::channel(false).1).await;
         let (session, ear, _server) = self::session();
         let usage = session.in_use();
         let left = async {
@@ -349,7 +350,7 @@ mod tests {
             Instant::now()
         };
         let listening = async {
-            session.listen(ear, Duration::from_millis(20)).await;
+            session.listen(ear, Duration::from_millis(20), watch::channel(false).1).await;
             Instant::now()
         };
         let (left, ended) = tokio::join!(left, listening);

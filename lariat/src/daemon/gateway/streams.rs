@@ -286,6 +286,7 @@ impl Streams {
         stream.bell.notify_one();
         if stream.is_over {
             self.tokens.retain(|_, stream| *stream != at);
+            self.forget(at);
         }
     }
 

@@ -77,6 +77,11 @@ impl State {
         Some(self.mux.port_says(port, line))
     }
 
+    /// True if something of anybody's waits here.
+    pub(super) fn is_parked(&self) -> bool {
+        !self.parking.0.is_empty()
+    }
+
     /// It has left.
     pub(super) fn forget(&mut self, port: Port) {
         self.parking.0.remove(&port);

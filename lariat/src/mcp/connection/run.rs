@@ -144,7 +144,8 @@ impl Connection {
     /// next. The run is then to be dropped.
     pub(crate) fn fall_asleep(&self) -> bool {
         let mut state = self.0.lock();
-        let may = state.open && !state.asleep && state.mux.may_sleep() && self.0.queue.is_empty();
+        let is_quiet = state.mux.may_sleep() && !state.is_parked() && self.0.queue.is_empty();
+        let may = state.open && !state.asleep && is_quiet;
         if may {
             (state.asleep, state.wanted) = (true, false);
             state.pulse = None;
@@ -152,6 +153,11 @@ impl Connection {
             let _nothing = state.mux.server_left("the server sleeps");
         }
         may
+    }
+
+    /// True if the server could go and nobody would notice.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.0.lock().mux.may_sleep()
     }
 
     /// Waits until something waits for a server.
@@ -192,9 +198,12 @@ impl Connection {
         self.0.lock().mux.greeted_by_client();
     }
 
-    /// There is no handshake.
-    pub(crate) fn greeted_modern(&self) {
-        self.0.lock().mux.greeted_modern();
+    /// There is no handshake. Each client may be one request, and whoever began a task comes back as
+    /// another.
+    pub(crate) fn greeted_modern(&self, requests_only: bool) {
+        let mut state = self.0.lock();
+        state.mux.greeted_modern();
+        state.mux.requests_only(requests_only);
     }
 
     /// What it did that makes it unfit for several clients, if it has.
@@ -293,12 +302,23 @@ impl Shared {
             }
             Company::Strangers => {
                 if queue.lend(line).is_err() {
-                    self.lock().ports.remove(&port);
+                    self.part_with(port);
                     queue.close();
                 }
                 queue.stir();
             }
         }
+    }
+
+    /// A client hears nothing more, and what it waited for is cancelled.
+    pub(super) fn part_with(&self, port: Port) {
+        let mut state = self.lock();
+        state.ports.remove(&port);
+        state.forget(port);
+        let routed = state.mux.depart(port);
+        self.squeeze(&mut state, routed.to_server);
+        drop(state);
+        self.company_changed.notify_one();
     }
 
     pub(super) fn close(&self, life: Life) {

@@ -280,7 +280,11 @@ impl Chair {
         if let Some(line) = first {
             let _closing = shared.queue.push(room, line);
         }
-        shared.squeeze(&mut state, lines);
+        for line in lines {
+            // Together they are as long as what there was room for.
+            let _closing = shared.queue.lend(line);
+        }
+        state.beat();
         // It may have taken something back.
         to_ports.extend(shared.go_on(&mut state, self.port));
         if speaks && state.asleep {
@@ -304,15 +308,9 @@ impl Chair {
         if self.left.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut state = self.shared.lock();
-        state.ports.remove(&self.port);
-        state.forget(self.port);
-        let routed = state.mux.depart(self.port);
-        self.shared.squeeze(&mut state, routed.to_server);
-        drop(state);
+        self.shared.part_with(self.port);
         // Wakes whoever waits to tell it something.
         self.queue.close();
-        self.shared.company_changed.notify_one();
     }
 }
 

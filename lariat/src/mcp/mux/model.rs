@@ -326,7 +326,9 @@ impl Model {
         };
         let version = Object::of(result, &Some(0..result.len()))
             .and_then(|result| result.text("protocolVersion"));
-        self.company == Company::Strangers && version.as_deref() == Some("2025-03-26")
+        let is_theirs = matches!(self.greeting, Greeting::ByClient(_));
+        let may = self.company == Company::Strangers || is_theirs;
+        may && version.as_deref() == Some("2025-03-26")
     }
 
     fn port_says_one(&mut self, port: Port, line: &str, one: &Message, heard: &mut Heard) {
@@ -372,6 +374,14 @@ impl Model {
                             heard.server.push(rewritten(line, vec![(named, own)]));
                         }
                         _ => self.dropped += 1,
+                    }
+                }
+                "tools/call" if !self.allows("*") => {
+                    let params = Object::of(line, &one.params);
+                    let name = params.and_then(|params| params.text("name"));
+                    match self.allows(&name.unwrap_or_default()) {
+                        true => heard.server.push(Said::Line(line.into())),
+                        false => self.dropped += 1,
                     }
                 }
                 _ => heard.server.push(Said::Line(line.into())),

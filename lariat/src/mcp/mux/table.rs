@@ -100,6 +100,9 @@ fn what_a_server_asks_is_nobodys_among_strangers() {
     assert_eq!((mux.take_hazard(), mux.hazards().len()), (None, 4));
     down(mux.server(result("1", "1")));
     mux.depart(a);
+    // What it is about may have been begun for who has left.
+    assert_eq!(code(&up(mux.server(call("9", "roots/list", ""))), "9"), METHOD_NOT_FOUND);
+    mux.server_left("it is another now");
     assert_eq!(down(mux.server(call("9", "roots/list", ""))), (b, call("2", "roots/list", "")));
     assert_eq!(up(mux.port(b, result("2", "7"))), result("9", "7"));
 }
@@ -114,7 +117,10 @@ fn who_has_left_may_still_be_meant() {
     nothing(mux.server(note("message", r#""level":"error""#)));
     nothing(mux.server(note("vendor", "")));
     assert_eq!((mux.hazards().len(), mux.dropped()), (2, 2));
+    // Also when it has answered: nothing says that it speaks of that no more.
     nothing(mux.server(failure("1", -1, "0")));
+    nothing(mux.server(note("vendor", "")));
+    mux.server_left("it is another now");
     assert_eq!(down(mux.server(note("vendor", ""))).0, b);
 }
 
@@ -195,6 +201,8 @@ fn a_log_message_is_heard_by_one_that_is_alone_and_wants_it() {
     nothing(mux.server(message("error")));
     assert_eq!((mux.dropped(), mux.hazards().len()), (1, 0));
     mux.depart(a);
+    nothing(mux.server(message("debug")));
+    mux.server_left("it is another now");
     assert_eq!(down(mux.server(message("debug"))).0, b);
     up(mux.port(b, call("1", "logging/setLevel", r#""level":"warning""#)));
     down(mux.server(result("1", "{}")));
@@ -383,6 +391,7 @@ fn a_page_that_was_visited_concerns_who_was_sent_there() {
     nothing(mux.server(complete("F")));
     mux.depart(b);
     nothing(mux.server(complete("E")));
+    mux.server_left("it is another now");
     let asked = call("7", "elicitation/create", r#""elicitationId":"F""#);
     assert_eq!(down(mux.server(asked)).0, a);
     mux.arrive();
@@ -397,6 +406,8 @@ fn what_nobody_knows_is_heard_by_one_that_is_alone() {
     nothing(mux.server(note("vendor", "")));
     assert_eq!(mux.hazards(), ["the server notifies its client of something unknown"]);
     mux.depart(a);
+    nothing(mux.server(note("vendor", "")));
+    mux.server_left("it is another now");
     assert_eq!(down(mux.server(note("vendor", ""))).0, b);
 }
 

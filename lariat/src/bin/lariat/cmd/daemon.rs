@@ -160,6 +160,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(offer) => offer.unwrap_or_default(),
         Err(code) => return code,
     };
+    // Before anybody makes way for it.
+    if let Err(code) = args.outside.check() {
+        return code;
+    }
     // What it is called in `ps`, however it was started.
     let _unnamed = rustix::thread::set_name(c"lariat-daemon");
     if args.replace
@@ -188,7 +192,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     if door.is_some() {
         warn_of_readers(&access);
     }
-    let gate = match args.outside.gate() {
+    let gate = match args.outside.gate(args.replace) {
         Ok(gate) => gate,
         Err(code) => return code,
     };

@@ -27,7 +27,12 @@ impl Model {
                     }
                 }
             }
-            _ => self.dropped += 1,
+            _ => match (&self.greeting, self.alone()) {
+                (Greeting::ByClient(_), Some(port)) => {
+                    heard.ports.push((port, Said::Line(text.into_owned())));
+                }
+                _ => self.dropped += 1,
+            },
         }
         heard
     }

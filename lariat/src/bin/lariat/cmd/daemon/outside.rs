@@ -1,7 +1,9 @@
 //! What `lariat daemon` needs to be told to be reached from other machines.
 
+use super::replace::patiently;
 use crate::{env, show};
 use lariat::daemon::{Gate, Issuer, Secured};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,35 +39,39 @@ impl Outside {
         self.https.is_some()
     }
 
-    /// Listens, if it is to.
-    pub(crate) fn gate(&self) -> Result<Option<Gate>, ExitCode> {
-        let Outside {
-            https: Some(address),
-            tls_cert: Some(certificate),
-            tls_key: Some(key),
-            oauth_issuer: Some(issuer),
-            oauth_audience: Some(audience),
-            oauth_keys: Some(keys),
-            oauth_scope: scopes,
-        } = self
-        else {
-            return Ok(None);
-        };
+    /// What it takes, if it is to listen.
+    fn secured(&self) -> Option<(SocketAddr, Secured)> {
         let secured = Secured {
-            certificate: env::absolute(certificate.clone()),
-            key: env::absolute(key.clone()),
+            certificate: env::absolute(self.tls_cert.clone()?),
+            key: env::absolute(self.tls_key.clone()?),
             issuer: Issuer {
-                issuer: issuer.clone(),
-                audience: audience.clone(),
-                keys: env::absolute(keys.clone()),
-                scopes: scopes.clone(),
+                issuer: self.oauth_issuer.clone()?,
+                audience: self.oauth_audience.clone()?,
+                keys: env::absolute(self.oauth_keys.clone()?),
+                scopes: self.oauth_scope.clone(),
             },
         };
-        let gate = TcpListener::bind(address).and_then(|bound| Gate::new(bound, &secured));
-        gate.map(Some).map_err(|error| {
-            let what = format!("other machines cannot be served at {address}");
-            show::failure(&what, Some(&error), "nothing was started");
-            ExitCode::FAILURE
-        })
+        Some((self.https?, secured))
     }
+
+    /// Says what could not be used.
+    pub(crate) fn check(&self) -> Result<(), ExitCode> {
+        let Some((address, secured)) = self.secured() else { return Ok(()) };
+        secured.check().map_err(|error| failed(address, &error))
+    }
+
+    /// Listens, if it is to. Patient if somebody is just making way.
+    pub(crate) fn gate(&self, patient: bool) -> Result<Option<Gate>, ExitCode> {
+        let Some((address, secured)) = self.secured() else { return Ok(None) };
+        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        let bound = patiently(patient, || TcpListener::bind(address), is_taken);
+        let gate = bound.and_then(|bound| Gate::new(bound, &secured));
+        gate.map(Some).map_err(|error| failed(address, &error))
+    }
+}
+
+fn failed(address: SocketAddr, error: &io::Error) -> ExitCode {
+    let what = format!("other machines cannot be served at {address}");
+    show::failure(&what, Some(error), "nothing was started");
+    ExitCode::FAILURE
 }
