@@ -189,7 +189,7 @@ async fn serve_one(pool: Pool, want: Want, stream: tokio::net::UnixStream) {
                 return std::future::pending().await;
             }
         }
-        mouth.finish().await;
+        mouth.finish(PATIENCE).await;
     };
     let hearing = async {
         let mut said = Vec::new();

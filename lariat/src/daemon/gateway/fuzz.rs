@@ -109,8 +109,8 @@ async fn requests_that_make_no_sense_are_answered_or_the_connection_ends() {
             Ok(Ok(count)) => &heard[..count],
             Ok(Err(_)) | Err(_) => b"",
         };
-        let is_http = heard.is_empty() || heard.starts_with(b"HTTP/1.1 ");
-        assert!(is_http, "{:?}: {:?}", request.escape_ascii(), heard.escape_ascii());
+        let is_http = heard.is_empty() || heard.starts_with(b"HTTP/1.");
+        assert!(is_http, "{}: {}", request.escape_ascii(), heard.escape_ascii());
         answered += usize::from(!heard.is_empty());
         drop(near);
         serving.await.expect("no panic");
