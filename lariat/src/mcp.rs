@@ -34,7 +34,7 @@ pub(crate) use reply::refusal;
 
 /// The newest revision of each era that we speak.
 pub(crate) const LEGACY: &str = "2025-11-25";
-const MODERN: &str = "2026-07-28";
+pub(crate) const MODERN: &str = "2026-07-28";
 
 /// More pages than this is a server that never ends its list.
 const PAGES: usize = 1000;

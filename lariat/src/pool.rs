@@ -9,10 +9,12 @@
 //! ```text
 //! verdict   what the first words say (pure)
 //! key       what must be the same
-//! hub       a process and its clients: started, asleep, started again, ended
+//! hub       a process and its clients
+//! drive     what becomes of it: started, asleep, started again, ended
 //! seat      a client's place, before and after it is decided which
 //! ```
 
+mod drive;
 mod hub;
 mod key;
 mod seat;
@@ -263,7 +265,7 @@ impl Pool {
         table.hubs.push(hub.clone());
         self.0.hubs.send_modify(|hubs| *hubs += 1);
         let household = Arc::new(self.0.household(&hub));
-        tokio::spawn(hub::drive(hub.clone(), household, Arc::downgrade(&self.0)));
+        tokio::spawn(drive::drive(hub.clone(), household, Arc::downgrade(&self.0)));
         hub
     }
 
@@ -280,7 +282,7 @@ impl Pool {
         {
             return Err(Over { why: failed.why.clone(), code: failed.code });
         }
-        let modern = terms == Terms::Modern;
+        let modern = matches!(terms, Terms::Modern { .. });
         if verdict == Verdict::Shared
             && let Some((.., why)) = table.unfit.iter().find(|it| (&it.0, it.1) == (&key, modern))
         {

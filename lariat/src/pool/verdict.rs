@@ -1,5 +1,6 @@
 //! What a client's first words say about whom it can share a server with. Pure.
 
+use crate::mcp::MODERN;
 use crate::mcp::envelope::{self, Line};
 use crate::spec::Share;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,11 @@ pub(super) enum Terms {
         capabilities: Map<String, Value>,
     },
     /// Each request says everything, its revision included.
-    Modern,
+    Modern {
+        /// It is one that we know. One that nobody knows is for a server that has heard no other: some
+        /// do not look at it any more after their first request.
+        known: bool,
+    },
     /// Something else; the server may know what it is.
     Unknown,
 }
@@ -86,9 +91,10 @@ impl Terms {
                     version: Option<String>,
                 }
                 let Params { meta } = serde_json::from_str(params).unwrap_or_default();
-                match meta.version.is_some() || method == "server/discover" {
-                    true => Terms::Modern,
-                    false => Terms::Unknown,
+                match meta.version {
+                    Some(version) => Terms::Modern { known: version == MODERN },
+                    None if method == "server/discover" => Terms::Modern { known: true },
+                    None => Terms::Unknown,
                 }
             }
             None => Terms::Unknown,
@@ -100,7 +106,7 @@ impl Terms {
         let why = match (&self, share) {
             (_, Share::Never) => "sharing was not asked for".into(),
             (Terms::Unknown, _) => "its first words are no handshake that we know".into(),
-            (Terms::Modern, _) => return (self, Verdict::Shared),
+            (Terms::Modern { .. }, _) => return (self, Verdict::Shared),
             (Terms::Legacy { capabilities, .. }, _) => {
                 let asks = ASKS.iter().find(|ask| capabilities.contains_key(**ask));
                 match (asks, share) {

@@ -136,9 +136,7 @@ impl Blend {
                 };
                 out.to_servers.extend(whom.into_iter().map(|server| (server, line.to_vec())));
             }
-            // A request that wants no answer is for nobody, as its names are ours.
-            (Shape::Notification, _) if !method.starts_with("notifications/") => {}
-            (Shape::Notification, _) => {
+            (Shape::Notification, _) if method.starts_with("notifications/") => {
                 out.to_servers.extend(self.living().into_iter().map(|it| (it, line.to_vec())));
             }
             (Shape::Response, Some(id)) => {

@@ -1,0 +1,323 @@
+//! What becomes of a process: started, asleep, started again, ended.
+//!
+//! Each has a task that is the only one to decide what becomes of it. A client that leaves is one
+//! less; when nobody is left it ends. A process that nobody has needed for a while sleeps: it is
+//! ended, and another takes its place when somebody speaks. One that leaves by itself takes its
+//! clients with it, each of which sees what it would see of a server of its own.
+
+use super::Handle;
+use super::hub::{Hub, TOLD};
+use super::seat::Over;
+use super::verdict::Verdict;
+use crate::mcp::connection::Error;
+use crate::start::talk::{self, Gone, Heard, Household, Talk};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep_until, timeout};
+
+/// How soon to look again at one that could not sleep.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Why a run is over.
+enum Stop {
+    /// Nobody needs it now.
+    Slept,
+    /// Nobody uses it.
+    Unused,
+    /// Somebody said so.
+    Told,
+    /// It left, or never came to be.
+    Left(Over),
+}
+
+/// Whoever drops the task, a runtime that ends included, ends the process.
+struct EndsWithTask(Arc<Hub>);
+
+impl Drop for EndsWithTask {
+    fn drop(&mut self) {
+        self.0.let_go();
+        self.0.fail(Over { why: "the pool has ended".into(), code: TOLD });
+        // Nobody will say how it ended, but whoever waits for that must not wait for ever.
+        self.0.gone.send_if_modified(|gone| {
+            let first = gone.is_none();
+            gone.get_or_insert(Gone { unaccounted: true, ..Gone::default() });
+            first
+        });
+    }
+}
+
+/// Drives one process to its end.
+pub(super) async fn drive(hub: Arc<Hub>, household: Arc<Household>, pool: Handle) {
+    let _ends = EndsWithTask(hub.clone());
+    let mut past = Gone::default();
+    let mut again = false;
+    loop {
+        let (stop, gone) = run(&hub, &household, &pool, again).await;
+        past = std::mem::take(&mut past).debts();
+        past.add(gone);
+        if !matches!(stop, Stop::Slept) {
+            break;
+        }
+        hub.enter("asleep");
+        tell(&pool, &hub, "asleep");
+        again = true;
+        if !wakes(&hub, &pool).await {
+            break;
+        }
+        hub.enter("starting");
+        tell(&pool, &hub, "awake");
+    }
+    if let Some(pool) = pool.upgrade() {
+        pool.strike(&hub);
+    }
+    hub.fail(Over { why: "it was ended".into(), code: TOLD });
+    hub.gone.send_replace(Some(past));
+}
+
+fn tell(pool: &Handle, hub: &Hub, event: &'static str) {
+    if let Some(pool) = pool.upgrade() {
+        pool.tell(hub, event, hub.verdict().to_string());
+    }
+}
+
+async fn is_told(told: &mut watch::Receiver<bool>) {
+    // The hub has the other end.
+    let _told = told.wait_for(|told| *told).await.map(|_| ());
+}
+
+/// Waits, while it sleeps, until somebody needs it. False if nobody will.
+async fn wakes(hub: &Arc<Hub>, pool: &Handle) -> bool {
+    let mut told = hub.told.subscribe();
+    loop {
+        if hub.sessions() == 0 && pool.upgrade().is_none_or(|pool| pool.strike_unused(hub)) {
+            return false;
+        }
+        tokio::select! {
+            biased;
+            () = is_told(&mut told) => return false,
+            () = hub.connection.wanted() => return true,
+            () = hub.connection.company_changed() => {}
+        }
+    }
+}
+
+/// Starts it, and stays with it until it is gone.
+async fn run(
+    hub: &Arc<Hub>,
+    household: &Arc<Household>,
+    pool: &Handle,
+    again: bool,
+) -> (Stop, Gone) {
+    let fail = |why: String, code| {
+        let over = Over { why, code };
+        if let Some(pool) = pool.upgrade() {
+            pool.strike(hub);
+            pool.started(&hub.key, Some((&over.why, over.code)));
+        }
+        hub.fail(over.clone());
+        Stop::Left(over)
+    };
+    let (mut talk, theirs, streams) = match Talk::new(household, hub.name()) {
+        Ok(made) => made,
+        Err(e) => return (fail(format!("its streams cannot be made: {e}"), 125), Gone::default()),
+    };
+    {
+        let mut inner = hub.inner();
+        if inner.let_go {
+            return (Stop::Told, Gone::default());
+        }
+        inner.leash = Some(talk.leash());
+        (inner.trace, inner.since) = (Some(talk.trace()), Instant::now());
+    }
+    let mut told = hub.told.subscribe();
+    let (stdin, stdout, pulse) = (streams.stdin, streams.stdout, streams.pulse);
+    let (opened, greeted) = oneshot::channel();
+    let running = hub.connection.run(stdin, stdout, hub.opening(again), opened);
+    let mut running = Box::pin(running);
+    let spec = &hub.server.spec;
+    let started = async {
+        // Waiting for others is not the server's own time.
+        let turn = talk::turn().await;
+        let begun = timeout(spec.startup_timeout, async {
+            talk.begin(turn, theirs, spec, hub.server.environment.as_ref()).await?;
+            greet(hub, &mut talk, running.as_mut(), greeted).await
+        });
+        match begun.await {
+            Ok(begun) => begun,
+            Err(_) => {
+                let after = spec.startup_timeout.as_millis();
+                Err(format!("it was not ready after {after} ms{}", talk.so_far()))
+            }
+        }
+    };
+    let started = tokio::select! {
+        biased;
+        () = is_told(&mut told) => Err(Stop::Told),
+        started = started => Ok(started),
+        () = is_unused(hub, pool) => Err(Stop::Unused),
+    };
+    let stop = match started {
+        Err(stop) => stop,
+        Ok(Err(why)) => {
+            let Over { why, code } = left(hub, &talk, why);
+            fail(why, code)
+        }
+        Ok(Ok(())) => {
+            hub.connection.show(pulse);
+            hub.enter("ready");
+            hub.ready.send_replace(true);
+            if let Some(pool) = pool.upgrade() {
+                pool.started(&hub.key, None);
+            }
+            attend(hub, pool, &mut talk, running.as_mut()).await
+        }
+    };
+    match &stop {
+        Stop::Slept => {}
+        Stop::Unused => hub.enter("ending"),
+        Stop::Told => {
+            hub.enter("ending");
+            hub.fail(Over { why: "its server was told to end".into(), code: TOLD });
+        }
+        Stop::Left(over) => {
+            hub.enter("ending");
+            if let Some(pool) = pool.upgrade() {
+                pool.strike(hub);
+            }
+            hub.fail(over.clone());
+        }
+    }
+    // Closes the server's stdin.
+    drop(running);
+    let gone = talk.end().await;
+    let mut inner = hub.inner();
+    inner.leash = None;
+    inner.trace = None;
+    drop(inner);
+    (stop, gone)
+}
+
+/// How a server left, as those may know who had it together.
+fn left(hub: &Hub, talk: &Talk, why: String) -> Over {
+    // Its last words may be about any of them.
+    let is_shared = hub.verdict() == Verdict::Shared && hub.visitors.load(Ordering::Relaxed) > 1;
+    let why = if is_shared { talk.plainly(why) } else { why };
+    // Without a code of its own, whoever held it was killed, or it never came to be.
+    Over { why, code: talk.code().unwrap_or(TOLD) }
+}
+
+/// Waits until nobody wants it any more that is being started.
+async fn is_unused(hub: &Arc<Hub>, pool: &Handle) {
+    loop {
+        if hub.sessions() == 0
+            && !hub.is_warm()
+            && hub.linger.is_zero()
+            && pool.upgrade().is_none_or(|pool| pool.strike_unused(hub))
+        {
+            return;
+        }
+        hub.connection.company_changed().await;
+    }
+}
+
+/// Waits for the handshake, if there is one.
+async fn greet(
+    hub: &Hub,
+    talk: &mut Talk,
+    mut running: std::pin::Pin<&mut impl Future>,
+    mut greeted: oneshot::Receiver<Result<(), Error>>,
+) -> Result<(), String> {
+    loop {
+        tokio::select! {
+            biased;
+            greeted = &mut greeted => return match greeted {
+                Ok(Err(Error::Closed)) | Err(_) => Err(talk.why_left().await),
+                Ok(greeted) => greeted.map_err(|e| e.to_string()),
+            },
+            _ended = running.as_mut() => return Err(talk.why_left().await),
+            heard = talk.next() => if let Heard::Left(why) = heard {
+                // What it said before it left is still heard, below.
+                if hub.is_private() {
+                    return Ok(());
+                }
+                return Err(why);
+            },
+        }
+    }
+}
+
+/// Waits, while it is there, until it is not to be or cannot be.
+async fn attend(
+    hub: &Arc<Hub>,
+    pool: &Handle,
+    talk: &mut Talk,
+    mut running: std::pin::Pin<&mut impl Future>,
+) -> Stop {
+    let mut told = hub.told.subscribe();
+    let mut empty_since = None;
+    let mut known_hazard = false;
+    loop {
+        if let (Some(why), false, Some(pool)) =
+            (hub.connection.hazard(), known_hazard, pool.upgrade())
+        {
+            known_hazard = true;
+            if pool.unfit(&hub.key, hub.is_modern(), why) {
+                pool.tell(hub, "unshared", why.into());
+            }
+        }
+        let now = Instant::now();
+        let wait = if hub.sessions() == 0 {
+            let since = *empty_since.get_or_insert(now);
+            let is_busy = !hub.connection.may_sleep() && since.elapsed() < hub.task_patience();
+            let keeps = pool.upgrade().is_some_and(|pool| pool.keeps_warm(hub));
+            match (since + hub.linger).checked_duration_since(now) {
+                _ if keeps => None,
+                Some(rest) if !rest.is_zero() => Some(rest),
+                // Somebody may come back for what it has begun.
+                _ if is_busy => Some(LOOK),
+                _ if pool.upgrade().is_none_or(|pool| pool.strike_unused(hub)) => {
+                    return Stop::Unused;
+                }
+                _ => Some(LOOK),
+            }
+        } else {
+            empty_since = None;
+            match hub.patience() {
+                None => None,
+                Some(patience) => {
+                    let idle = hub.connection.idle();
+                    if idle < patience {
+                        Some((patience - idle).max(Duration::from_millis(1)))
+                    } else if hub.connection.fall_asleep() {
+                        return Stop::Slept;
+                    } else {
+                        Some(LOOK)
+                    }
+                }
+            }
+        };
+        let timer = async {
+            match wait {
+                Some(wait) => sleep_until((now + wait).into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = is_told(&mut told) => return Stop::Told,
+            _ended = running.as_mut() => {
+                let why = talk.why_left().await;
+                return Stop::Left(left(hub, talk, why));
+            }
+            heard = talk.next() => if let Heard::Left(why) = heard {
+                // What it said before it left is still to be heard, while its output is open.
+                let _rest = timeout(Duration::from_millis(500), running.as_mut()).await;
+                return Stop::Left(left(hub, talk, why));
+            },
+            () = hub.connection.company_changed() => {}
+            () = timer => {}
+        }
+    }
+}
