@@ -2,9 +2,12 @@
 //!
 //! [`Connection::open`] gives a handle and a future. The future does all reading and writing at the
 //! server's side and is the connection's life: when it ends or is dropped, whatever waits here fails
-//! with [`Error::Closed`]. Reading never waits for the server to read, so a server that is stuck
-//! writing can always be heard; it does wait for an attached client that does not read. There are no
-//! timeouts in here: a caller that has waited long enough drops what it waits for, which cancels it.
+//! with [`Error::Closed`]. A conversation of the pool outlives its servers instead: see
+//! [`Connection::run`].
+//!
+//! Reading never waits for the server to read, so a server that is stuck writing can always be heard.
+//! It does wait for a client of the same session that does not read; strangers do not wait for each
+//! other. A caller that has waited long enough drops what it waits for, which cancels it.
 
 use super::envelope::{self, Items, Line};
 use super::mux::{Company, Mux, Port};
