@@ -195,7 +195,12 @@ mod tests {
         let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        (shell, Member::of(line.trim().parse().unwrap()).unwrap())
+        let cat = Member::of(line.trim().parse().unwrap()).unwrap();
+        // Until it has become another program, it is a fork of the shell.
+        let program = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let shells = program(shell.id() as i32);
+        assert!(until(PATIENCE, || program(cat.pid).is_some_and(|own| Some(own) != shells)));
+        (shell, cat)
     }
 
     #[test]

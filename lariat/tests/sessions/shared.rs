@@ -2,11 +2,12 @@
 
 use crate::kit::{PATIENCE, PROMISE, Place, RUNG, config, named, runtime, server, trials};
 use lariat::contain::{Choice, Ladder};
-use lariat::pool::{Config, Pool};
+use lariat::pool::{Config, Pool, Server, Want};
 use lariat::session::{Manager, State};
-use lariat::spec::{Idle, ServerSpec, Share};
+use lariat::spec::{Idle, Recycle, ServerSpec, Share};
 use libtest_mimic::Trial;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use trials::until;
 
@@ -18,6 +19,8 @@ pub(crate) fn tests() -> Vec<Trial> {
         ("shared::asleep-it-is-gone-and-wakes-for-a-call", asleep_it_is_gone_and_wakes_for_a_call),
         ("shared::what-differs-is-not-shared", what_differs_is_not_shared),
         ("shared::a-pool-that-closes-ends-all", a_pool_that_closes_ends_all),
+        ("shared::a-warm-one-is-there-before-and-after", a_warm_one_is_there_before_and_after),
+        ("shared::one-that-is-too-old-is-not-joined", one_that_is_too_old_is_not_joined),
     ])
 }
 
@@ -188,6 +191,61 @@ fn a_pool_that_closes_ends_all() {
         let ended = pool.close().await;
         assert_eq!((ended.receipts.len(), ended.unaccounted.len()), (2, 0), "{ended:?}");
         assert_eq!(trees(&place), 0);
+    });
+    place.assert_gone(PROMISE);
+}
+
+fn a_warm_one_is_there_before_and_after() {
+    let place = Place::new("warm");
+    runtime().block_on(async {
+        let pool = pool(&place);
+        let mut spec = shared("polite", &place);
+        spec.warm = true;
+        let server = Server { name: "a".into(), spec: spec.clone(), environment: None };
+        let want = Want {
+            server: Arc::new(server),
+            principal: "".into(),
+            share: spec.share,
+            host: None,
+            linger: Duration::ZERO,
+        };
+        pool.warm(&want);
+        pool.warm(&want);
+        let ready = || pool.view().iter().any(|view| view.state == "ready");
+        assert!(tokio::task::block_in_place(|| until(PATIENCE, ready)), "{:?}", pool.view());
+        assert_eq!(trees(&place), 1);
+        for _ in 0..2 {
+            let (one, two) =
+                (open(&place, &pool, spec.clone()).await, open(&place, &pool, spec.clone()).await);
+            assert!(call(&one).await && call(&two).await);
+            assert_eq!(trees(&place), 1);
+            for session in [one, two] {
+                session.close().await.expect("nobody is left");
+            }
+            let alone = || pool.view().iter().all(|view| view.sessions == 0);
+            assert!(tokio::task::block_in_place(|| until(PATIENCE, alone)));
+            assert_eq!(trees(&place), 1, "it is kept for the next");
+        }
+        pool.close().await;
+    });
+    place.assert_gone(PROMISE);
+}
+
+fn one_that_is_too_old_is_not_joined() {
+    let place = Place::new("old");
+    runtime().block_on(async {
+        let pool = pool(&place);
+        let mut spec = shared("polite", &place);
+        spec.recycle = Recycle { after_s: Some(0), above_bytes: None };
+        let one = open(&place, &pool, spec.clone()).await;
+        let two = open(&place, &pool, spec.clone()).await;
+        assert_eq!(trees(&place), 2);
+        assert!(call(&one).await && call(&two).await);
+        spec.recycle = Recycle { after_s: None, above_bytes: Some(1) };
+        let three = open(&place, &pool, spec.clone()).await;
+        let four = open(&place, &pool, spec).await;
+        assert_eq!(trees(&place), 4);
+        assert!(call(&three).await && call(&four).await);
     });
     place.assert_gone(PROMISE);
 }
