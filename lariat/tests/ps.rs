@@ -62,6 +62,8 @@ fn a_living_session_is_listed_with_what_it_costs() {
     assert_eq!(one["processes"], 2, "{one}");
     assert!(one["rss_bytes"].as_u64().unwrap() > 0);
     assert!((0.0..60.0).contains(&one["age_s"].as_f64().unwrap()));
+    // The server may speak before it is written down that it was started.
+    assert!(until(PATIENCE, || !events(&place).is_empty()));
     let started = events(&place).remove(0);
     assert_eq!((&one["session"], &one["backend"]), (&started["session"], &started["backend"]));
     let table = text(&place, &[]);
