@@ -2,8 +2,8 @@
 //!
 //! [`Connection::open`] gives a handle and a future. The future does all reading and writing at the
 //! server's side and is the connection's life: when it ends or is dropped, whatever waits here fails
-//! with [`Error::Closed`]. A conversation of the pool outlives its servers instead: see
-//! [`Connection::run`].
+//! with [`Error::Closed`]. A conversation of the pool outlives its servers instead, and has one run
+//! after the other.
 //!
 //! Reading never waits for the server to read, so a server that is stuck writing can always be heard.
 //! It does wait for a client of the same session that does not read; strangers do not wait for each
