@@ -97,9 +97,9 @@ impl Inlet {
             Inlet::Stream { stream, kind, asked } => (&*stream, *kind, asked),
             Inlet::File(file) => return read_file(file, frames).await,
         };
-        if !std::mem::replace(asked, true)
-            && let Ok(count) = take(stream, kind, frames)
-        {
+        // What was there before it could be waited for is not always told, and of some never.
+        let asks = !std::mem::replace(asked, true) || kind == Kind::Other;
+        if asks && let Ok(count) = take(stream, kind, frames) {
             return Ok(count > 0);
         }
         loop {
