@@ -50,3 +50,7 @@ package:
     packaging/npm/build target/packages "linux-$(uname -m | sed 's/x86_64/x64/; s/aarch64/arm64/')=target/release/lariat"
     if command -v lintian >/dev/null; then lintian --fail-on error,warning target/packages/lariat_*.deb; fi
     if command -v mdbook >/dev/null; then mdbook build docs; fi
+
+# Chance against frames, the mux and HTTP, for as many seconds each.
+fuzz seconds="600":
+    LARIAT_FUZZ={{seconds}} cargo test -p lariat --all-features --lib -- fuzz lines_are_what nonsense
