@@ -101,6 +101,14 @@ pub(crate) fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> 
     ended
 }
 
+/// The interpreter itself. What is called `python3` may be a script that looks for it, whose forks have
+/// the conductor's words in their command line and would be counted as servers.
+fn python() -> PathBuf {
+    let which = "import sys; sys.stdout.write(sys.executable)";
+    let told = Command::new("python3").args(["-c", which]).output().expect("python3");
+    PathBuf::from(String::from_utf8(told.stdout).expect("a path"))
+}
+
 /// The script, with its output in pipes.
 pub(crate) struct Conductor {
     pub(crate) child: Child,
@@ -119,10 +127,10 @@ impl Conductor {
     pub(crate) fn start(place: &Place, words: &[&str]) -> Conductor {
         let script = place.dir.join(format!("{}.py", place.token));
         fs::copy(SCRIPT, &script).expect("a copy");
-        let mut command = Command::new("python3");
+        let mut command = Command::new(python());
         command.arg(script).args(words).env("HOME", &place.dir);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Conductor { child: command.spawn().expect("python3") }
+        Conductor { child: command.spawn().expect("an interpreter") }
     }
 
     /// Starts it with the place's daemon and three servers that misbehave in this way. The roll is
