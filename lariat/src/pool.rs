@@ -31,7 +31,7 @@ use crate::spec::{ServerSpec, Share};
 use crate::start::local;
 use crate::start::talk::{Gone, Household};
 use contain::{Choice, Ladder, Mark, Member};
-use hub::Hub;
+use hub::{Hub, Parting};
 use key::Key;
 use std::io;
 use std::path::PathBuf;
@@ -331,26 +331,36 @@ impl Inner {
         }
     }
 
-    /// A process is not there any more, and is not to be joined.
-    fn strike(&self, hub: &Arc<Hub>) {
-        let mut table = self.table();
-        let before = table.hubs.len();
-        table.hubs.retain(|other| !Arc::ptr_eq(other, hub));
-        let gone = before - table.hubs.len();
-        drop(table);
-        self.hubs.send_modify(|hubs| *hubs -= gone);
+    /// A process is not to be joined any more.
+    fn strike(&self, hub: &Hub) {
+        let _nobody_joins = self.table();
+        hub.struck.store(true, Ordering::Relaxed);
     }
 
-    /// Takes a process that nobody uses off the table. False if somebody has just joined it.
-    fn strike_unused(&self, hub: &Arc<Hub>) -> bool {
-        let mut table = self.table();
-        if hub.sessions() > 0 {
-            return false;
+    /// The same if nobody uses it. False if somebody has just joined it.
+    fn strike_unused(&self, hub: &Hub) -> bool {
+        let _nobody_joins = self.table();
+        let unused = hub.sessions() == 0;
+        hub.struck.fetch_or(unused, Ordering::Relaxed);
+        unused
+    }
+
+    /// A process leaves with its only client, which says nothing more. False if it has others, or may
+    /// have.
+    fn part(&self, hub: &Hub, how: Parting) -> bool {
+        let _nobody_joins = self.table();
+        let parts = hub.is_for_one() && hub.connection.say_no_more();
+        if parts {
+            hub.struck.store(true, Ordering::Relaxed);
+            hub.parted.send_replace(Some(how));
         }
-        table.hubs.retain(|other| !Arc::ptr_eq(other, hub));
-        drop(table);
+        parts
+    }
+
+    /// A process is not there any more.
+    fn forget(&self, hub: &Arc<Hub>) {
+        self.table().hubs.retain(|other| !Arc::ptr_eq(other, hub));
         self.hubs.send_modify(|hubs| *hubs -= 1);
-        true
     }
 
     /// True if this is the one process that is kept ready for the next client that wants it.

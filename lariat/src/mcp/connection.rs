@@ -85,6 +85,8 @@ struct State {
     asleep: bool,
     /// Something waits for it.
     wanted: bool,
+    /// Nothing more will be said to it.
+    parting: bool,
     mux: Mux,
     /// Our own requests.
     waiting: BTreeMap<u64, oneshot::Sender<Vec<u8>>>,
@@ -137,6 +139,7 @@ impl Connection {
             open: true,
             asleep: true,
             wanted: false,
+            parting: false,
             mux: Mux::new(rules.tools, company),
             waiting: BTreeMap::new(),
             ports: BTreeMap::new(),

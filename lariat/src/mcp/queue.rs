@@ -5,6 +5,8 @@
 //! cancellation that is made while dropping) has a little room apart, and when that is used up the
 //! line is lost: its receiver has not read for a very long time. Who must not wait, because others
 //! would wait with it, lends: see [`Queue::lend`].
+//!
+//! Whoever will say nothing more [ends](Queue::end) it; what was queued before is still written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,6 +50,7 @@ struct Lent {
 /// A line, and the room that it takes.
 #[derive(Debug)]
 pub(super) struct Parcel {
+    /// With its line end; empty if it says that nothing more will come.
     line: Vec<u8>,
     _room: Option<Room>,
     lent: Option<Arc<Lent>>,
@@ -183,6 +186,12 @@ impl Queue {
         self.lines.send(Parcel { line, _room: room, lent }).map_err(|_| Over)
     }
 
+    /// Nothing that is queued after this is written.
+    pub(super) fn end(&self) {
+        // Without a far end there is nobody to be told.
+        let _gone = self.lines.send(Parcel { line: Vec::new(), _room: None, lent: None });
+    }
+
     /// Whoever waits for room, waits in vain. What is queued stays queued.
     pub(super) fn close(&self) {
         self.room.close();
@@ -192,27 +201,36 @@ impl Queue {
     }
 }
 
-/// Writes lines until there are no more.
+/// Writes lines until there are no more, or until it was said that there are no more.
 pub(super) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     parcels: &mut Parcels,
 ) -> std::io::Result<()> {
     let mut batch = Vec::new();
     while let Some(parcel) = parcels.recv().await {
+        if parcel.line.is_empty() {
+            return to.flush().await;
+        }
         if parcels.is_empty() || parcel.line.len() > BATCH {
             to.write_all(&parcel.line).await?;
         } else {
             // Their room is given back when they are written, and not when they are copied.
             let mut taken = vec![parcel];
+            let mut over = false;
             batch.clear();
             batch.extend_from_slice(taken[0].line());
             while batch.len() < BATCH
+                && !over
                 && let Ok(parcel) = parcels.try_recv()
             {
+                over = parcel.line.is_empty();
                 batch.extend_from_slice(parcel.line());
                 taken.push(parcel);
             }
             to.write_all(&batch).await?;
+            if over {
+                return to.flush().await;
+            }
         }
         if parcels.is_empty() {
             to.flush().await?;

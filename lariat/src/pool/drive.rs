@@ -6,7 +6,7 @@
 //! clients with it, each of which sees what it would see of a server of its own.
 
 use super::Handle;
-use super::hub::{Hub, TOLD};
+use super::hub::{Hub, Parting, TOLD};
 use super::seat::Over;
 use super::verdict::Verdict;
 use crate::mcp::connection::Error;
@@ -14,11 +14,14 @@ use crate::start::talk::{self, Gone, Heard, Household, Talk};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::sync::{oneshot, watch};
-use tokio::time::{sleep_until, timeout};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{sleep, sleep_until, timeout};
 
 /// How soon to look again at one that could not sleep.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// How long what a server said before it left may take to arrive.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Why a run is over.
 enum Stop {
@@ -26,6 +29,10 @@ enum Stop {
     Slept,
     /// Nobody uses it.
     Unused,
+    /// Nobody has waited for it to be ready.
+    Unready,
+    /// Its only client says nothing more.
+    Parted(Parting),
     /// Somebody said so.
     Told,
     /// It left, or never came to be.
@@ -69,11 +76,11 @@ pub(super) async fn drive(hub: Arc<Hub>, household: Arc<Household>, pool: Handle
         hub.enter("starting");
         tell(&pool, &hub, "awake");
     }
-    if let Some(pool) = pool.upgrade() {
-        pool.strike(&hub);
-    }
     hub.fail(Over { why: "it was ended".into(), code: TOLD });
     hub.gone.send_replace(Some(past));
+    if let Some(pool) = pool.upgrade() {
+        pool.forget(&hub);
+    }
 }
 
 fn tell(pool: &Handle, hub: &Hub, event: &'static str) {
@@ -85,6 +92,12 @@ fn tell(pool: &Handle, hub: &Hub, event: &'static str) {
 async fn is_told(told: &mut watch::Receiver<bool>) {
     // The hub has the other end.
     let _told = told.wait_for(|told| *told).await.map(|_| ());
+}
+
+async fn is_parted(parted: &mut watch::Receiver<Option<Parting>>) -> Parting {
+    let how = parted.wait_for(Option::is_some).await;
+    // The hub has the other end.
+    how.ok().and_then(|how| *how).unwrap_or(Parting::Said)
 }
 
 /// Waits, while it sleeps, until somebody needs it. False if nobody will.
@@ -156,7 +169,7 @@ async fn run(
         biased;
         () = is_told(&mut told) => Err(Stop::Told),
         started = started => Ok(started),
-        () = is_unused(hub, pool) => Err(Stop::Unused),
+        () = is_unused(hub, pool) => Err(Stop::Unready),
     };
     let stop = match started {
         Err(stop) => stop,
@@ -176,7 +189,7 @@ async fn run(
     };
     match &stop {
         Stop::Slept => {}
-        Stop::Unused => hub.enter("ending"),
+        Stop::Unused | Stop::Unready | Stop::Parted(_) => hub.enter("ending"),
         Stop::Told => {
             hub.enter("ending");
             hub.fail(Over { why: "its server was told to end".into(), code: TOLD });
@@ -189,14 +202,47 @@ async fn run(
             hub.fail(over.clone());
         }
     }
-    // Closes the server's stdin.
-    drop(running);
-    let gone = talk.end().await;
+    let gone = match stop {
+        Stop::Parted(Parting::Said) => end_heard(&mut talk, running).await,
+        Stop::Parted(Parting::Unheard) | Stop::Unready => {
+            drop(running);
+            talk.hasten().await
+        }
+        _ => {
+            // Closes the server's stdin.
+            drop(running);
+            talk.end().await
+        }
+    };
+    if let Stop::Parted(_) = stop {
+        hub.finish(Over { why: talk.why_left().await, code: talk.code().unwrap_or(TOLD) });
+    }
     let mut inner = hub.inner();
     inner.leash = None;
     inner.trace = None;
     drop(inner);
     (stop, gone)
+}
+
+/// Ends a server that knows that nothing more will be said to it. Its last words are still heard.
+async fn end_heard(talk: &mut Talk, running: impl Future) -> Gone {
+    let gone = Notify::new();
+    let hearing = async {
+        let rest = async {
+            gone.notified().await;
+            sleep(LAST_WORDS).await;
+        };
+        tokio::select! {
+            _ended = running => {}
+            () = rest => {}
+        }
+    };
+    let ending = async {
+        let ended = talk.end().await;
+        gone.notify_one();
+        ended
+    };
+    tokio::join!(ending, hearing).0
 }
 
 /// How a server left, as those may know who had it together.
@@ -256,6 +302,7 @@ async fn attend(
     mut running: std::pin::Pin<&mut impl Future>,
 ) -> Stop {
     let mut told = hub.told.subscribe();
+    let mut parted = hub.parted.subscribe();
     let mut empty_since = None;
     let mut known_hazard = false;
     loop {
@@ -307,13 +354,14 @@ async fn attend(
         tokio::select! {
             biased;
             () = is_told(&mut told) => return Stop::Told,
+            how = is_parted(&mut parted) => return Stop::Parted(how),
             _ended = running.as_mut() => {
                 let why = talk.why_left().await;
                 return Stop::Left(left(hub, talk, why));
             }
             heard = talk.next() => if let Heard::Left(why) = heard {
                 // What it said before it left is still to be heard, while its output is open.
-                let _rest = timeout(Duration::from_millis(500), running.as_mut()).await;
+                let _rest = timeout(LAST_WORDS, running.as_mut()).await;
                 return Stop::Left(left(hub, talk, why));
             },
             () = hub.connection.company_changed() => {}

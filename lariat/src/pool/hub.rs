@@ -38,6 +38,10 @@ pub(super) struct Hub {
     pub(super) visitors: AtomicUsize,
     /// Nobody has come for it yet.
     pub(super) spare: AtomicBool,
+    /// Nobody can come any more; it stays in the pool's table until it is gone.
+    pub(super) struck: AtomicBool,
+    /// Its only client says nothing more, and it is to leave with that.
+    pub(super) parted: watch::Sender<Option<Parting>>,
     /// It was told to end.
     pub(super) told: watch::Sender<bool>,
     /// It was greeted once.
@@ -57,6 +61,15 @@ pub(super) struct Inner {
     pub(super) trace: Option<Arc<Trace>>,
     pub(super) since: Instant,
     pub(super) let_go: bool,
+}
+
+/// How the only client of a process parts with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parting {
+    /// The process hears that, and has its time to leave in.
+    Said,
+    /// It does not even hear what was said before, and has had that time.
+    Unheard,
 }
 
 /// A client's place at a process.
@@ -96,6 +109,8 @@ impl Hub {
             }),
             visitors: AtomicUsize::new(0),
             spare: AtomicBool::new(false),
+            struck: AtomicBool::new(false),
+            parted: watch::Sender::new(None),
             told: watch::Sender::new(false),
             ready: watch::Sender::new(false),
             over: watch::Sender::new(None),
@@ -167,7 +182,7 @@ impl Hub {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !*self.told.borrow() && self.over.borrow().is_none()
+        !self.struck.load(Ordering::Relaxed) && !*self.told.borrow() && self.over.borrow().is_none()
     }
 
     /// A place for a client that may be here together with others.
@@ -262,6 +277,11 @@ impl Hub {
         self.told.send_replace(true);
     }
 
+    /// True if a client that says nothing more is the only one, and nobody else is waited for.
+    pub(super) fn is_for_one(&self) -> bool {
+        self.sessions() == 1 && self.linger.is_zero() && !self.is_warm() && self.is_open()
+    }
+
     /// Waits until it has ended.
     pub(super) async fn gone(&self) -> Gone {
         let mut gone = self.gone.subscribe();
@@ -286,13 +306,23 @@ impl Hub {
     /// Everybody who is here is told why, and nobody comes any more.
     pub(super) fn fail(&self, over: Over) {
         let why = over.why.clone();
-        // First of all, so that who hears that it is over can know why.
+        self.is_over(over);
+        self.connection.fail(&why);
+    }
+
+    /// It left with its only client, which expects nothing more of it.
+    pub(super) fn finish(&self, over: Over) {
+        self.is_over(over);
+        self.connection.finish();
+    }
+
+    /// To be said before anything else, so that who hears that it is over can know why.
+    fn is_over(&self, over: Over) {
         self.over.send_if_modified(|known| {
             let first = known.is_none();
             known.get_or_insert(over);
             first
         });
-        self.connection.fail(&why);
     }
 
     /// For how long something that was begun is waited for without a client.

@@ -1,6 +1,6 @@
 //! A client's place in the pool: before it is decided which, and after.
 
-use super::hub::{Hub, Place};
+use super::hub::{Hub, Parting, Place};
 use super::verdict::{Terms, Verdict};
 use super::{Pool, Want};
 use crate::mcp::{Frames, connection, refusal};
@@ -215,6 +215,14 @@ impl Mouth {
     fn is_to_move(&self, line: &[u8]) -> bool {
         self.place.as_ref().is_some_and(|(hub, _)| hub.is_modern())
             && matches!(Terms::of(line), Terms::Legacy { .. })
+    }
+
+    /// Nothing more will be said. True if the server hears that and leaves: it is this client's alone.
+    /// What it still says is heard, and then why it is over. `unheard` if it has already had the time
+    /// that it would have for that.
+    pub fn part(&self, unheard: bool) -> bool {
+        let how = if unheard { Parting::Unheard } else { Parting::Said };
+        self.place.as_ref().is_some_and(|(hub, _)| self.pool.0.part(hub, how))
     }
 
     /// Nothing more will be said: waits, for so long, for what was asked.

@@ -385,12 +385,24 @@ impl Talk {
     }
 
     /// Ends it by the ladder, its stdin being closed, and waits until it is accounted for.
-    pub(crate) async fn end(mut self) -> Gone {
+    pub(crate) async fn end(&mut self) -> Gone {
+        self.end_by(&[Order::Close]).await
+    }
+
+    /// The same for one that has had its time to leave in.
+    pub(crate) async fn hasten(&mut self) -> Gone {
+        // A holder of another version may not know how to make haste.
+        self.end_by(&[Order::Close, Order::Hasten]).await
+    }
+
+    async fn end_by(&mut self, orders: &[Order]) -> Gone {
         let ladder = self.household.ladder;
         let longest = ladder.grace + ladder.linger + ladder.term_grace + ladder.look + OVERDUE;
         let asked = timeout(longest, async {
-            if !self.over {
-                self.line.order(Order::Close).await;
+            for order in orders {
+                if !self.over {
+                    self.line.order(*order).await;
+                }
             }
             while !self.over && !self.emptied {
                 self.next().await;

@@ -87,6 +87,8 @@ pub(crate) fn next_line(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
 pub(crate) enum Order {
     /// Ask the server to leave: its standard input has been closed.
     Close,
+    /// The same, and it has had its time to leave in.
+    Hasten,
 }
 
 /// What the holder has to say.

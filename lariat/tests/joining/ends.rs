@@ -5,7 +5,11 @@ use crate::kit::{Host, Stage, hello, request};
 use crate::place::PATIENCE;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use std::io::Write;
 use trials::until;
+
+/// A server's part in the handshake.
+const GREETS: &str = r#"read -r line; id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/'); printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}\n' "$id"; read -r line"#;
 
 #[test]
 fn what_is_the_same_is_one_and_what_is_not_is_another() {
@@ -29,14 +33,65 @@ fn what_is_the_same_is_one_and_what_is_not_is_another() {
 #[test]
 fn what_was_asked_is_answered_after_the_end_of_stdin() {
     let stage = Stage::new();
-    let mut host = stage.host();
-    host.where_is_it();
+    let (mut host, mut other) = (stage.host(), stage.host());
+    assert_eq!(host.where_is_it()["pid"], other.where_is_it()["pid"]);
     host.say(&request(3, "slow"));
     host.stdin = None;
     assert_eq!(host.hear()["result"], json!({ "slow": true }));
     assert_eq!(host.hear(), Value::Null);
     let (status, said) = host.ended();
     assert!(status.success() && said.is_empty(), "{status} {said}");
+}
+
+/// Its only host has closed its end: it hears that at once, with a call in flight, and has the usual
+/// time to leave in. What it says in that time and how it leaves are its host's.
+#[test]
+fn a_server_hears_the_end_of_its_only_hosts_stdin() {
+    let stage = Stage::new();
+    let mut command = stage.place.lariat("run");
+    let last = "printf '{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"bye\"}}\\n'";
+    let script = format!("{GREETS}; while read -r line; do :; done; {last}; exit 3");
+    let mut host = Host::start(command.args(["--share", "--", "sh", "-c", &script]));
+    host.ask(&hello());
+    host.say(&request(2, "hang"));
+    host.stdin = None;
+    assert_eq!(host.hear()["params"]["data"], "bye");
+    assert_eq!(host.hear(), Value::Null);
+    let (status, said) = host.ended();
+    assert_eq!((status.code(), said.as_str()), (Some(3), ""));
+}
+
+/// Neither one that reads nothing nor one that is never ready keeps a host that is gone.
+#[test]
+fn a_host_that_is_gone_waits_for_no_server() {
+    let stage = Stage::new();
+    let deaf = [format!("{GREETS}; exec sleep 600"), "exec sleep 600".into()];
+    for script in deaf {
+        let mut command = stage.place.lariat("run");
+        let mut host = Host::start(command.args(["--share", "--", "sh", "-c", &script]));
+        host.say(&hello());
+        if script.starts_with(GREETS) {
+            host.hear();
+        }
+        let long = "x".repeat(100 << 10);
+        let flood = (2..12).map(|id| request(id, &long).to_string() + "\n").collect::<String>();
+        let (mut stdin, mut rest, mut refused) = (host.stdin.take().unwrap(), flood.as_bytes(), 0);
+        rustix::io::ioctl_fionbio(&stdin, true).unwrap();
+        let is_full = until(PATIENCE, || {
+            let written = stdin.write(rest).unwrap_or(0);
+            rest = &rest[written..];
+            refused = if written == 0 { refused + 1 } else { 0 };
+            refused > 20
+        });
+        assert!(is_full, "{} bytes are left", rest.len());
+        drop(stdin);
+        let (status, said) = host.ended();
+        assert!(said.is_empty(), "{status} {said}");
+        assert!(
+            until(PATIENCE, || crate::books::pages(&stage.place).is_empty()),
+            "it is still there"
+        );
+    }
 }
 
 #[test]

@@ -123,6 +123,29 @@ impl Inlet {
     }
 }
 
+impl Inlet {
+    /// Returns when nobody will write to it any more, whatever of it has not been read.
+    pub(super) async fn hung_up(&self) {
+        if let Inlet::Stream { stream, .. } = self
+            && wait_for_hang_up(stream).await.is_ok()
+        {
+            return;
+        }
+        // A file has an end, and that is read.
+        std::future::pending().await
+    }
+}
+
+async fn wait_for_hang_up(stream: &Receiver) -> io::Result<()> {
+    // The stream itself is ready for as long as there is something to read. A second descriptor has
+    // a readiness of its own, which can be forgotten without reading.
+    let again = Receiver::from_owned_fd_unchecked(stream.as_fd().try_clone_to_owned()?)?;
+    while !again.ready(Interest::READABLE).await?.is_read_closed() {
+        let _forgotten = again.try_io(|| Err::<(), _>(ErrorKind::WouldBlock.into()));
+    }
+    Ok(())
+}
+
 /// Reads what is there.
 fn take(stream: impl AsFd, kind: Kind, frames: &mut Frames) -> io::Result<usize> {
     SPACE.with_borrow_mut(|space| {

@@ -9,17 +9,20 @@ use crate::pool::{Ear, Environment, Mouth, Seat, Server, Want};
 use crate::spec::{Restart, ServerSpec};
 use contain::Member;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long a host that has closed its end is answered: as long as a server of its own would have.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
@@ -173,10 +176,12 @@ enum End {
 async fn converse(seat: Seat, inlet: Inlet, outlet: Outlet, line: &mut UnixStream) -> Parting {
     let (mouth, mut ear) = seat.split();
     let answered = Notify::new();
+    let parted = AtomicBool::new(false);
     let listening = async {
         match listen(inlet, mouth).await {
             Heard::All => answered.notify_one(),
             Heard::TooLong => return End::TooLong,
+            Heard::Together => parted.store(true, Ordering::Relaxed),
             // What the server said before it left is still the host's.
             Heard::Nobody => {}
         }
@@ -193,7 +198,9 @@ async fn converse(seat: Seat, inlet: Inlet, outlet: Outlet, line: &mut UnixStrea
         End::Wished => Parting { code: 0, why: None },
         End::Server => {
             let over = ear.over().cloned().unwrap_or_default();
-            Parting { code: over.code, why: (over.code != 0).then_some(over.why) }
+            // A server that leaves with its host has nothing to explain.
+            let is_odd = over.code != 0 && !parted.load(Ordering::Relaxed);
+            Parting { code: over.code, why: is_odd.then_some(over.why) }
         }
         End::TooLong => {
             drop(ear);
@@ -212,6 +219,8 @@ enum Heard {
     All,
     /// It said a line that nobody can hold.
     TooLong,
+    /// The host has closed its end, and its server leaves with it.
+    Together,
     /// Nobody takes it.
     Nobody,
 }
@@ -219,10 +228,15 @@ enum Heard {
 /// Passes on what the host says.
 async fn listen(mut inlet: Inlet, mut mouth: Mouth) -> Heard {
     let mut frames = Frames::default();
+    let mut patience = None;
     loop {
         while let Some(line) = frames.next() {
-            if mouth.say(line).await.is_err() {
-                return Heard::Nobody;
+            match say(&inlet, &mut mouth, line, &mut patience).await {
+                Said::Yes => {}
+                Said::ToNobody => return Heard::Nobody,
+                // It is gone, or there is nobody who could be told.
+                Said::InVain if mouth.part(true) => return Heard::Together,
+                Said::InVain => return Heard::All,
             }
         }
         if frames.is_empty() {
@@ -241,8 +255,45 @@ async fn listen(mut inlet: Inlet, mut mouth: Mouth) -> Heard {
     {
         return Heard::Nobody;
     }
+    if mouth.part(false) {
+        // As a server of its own would, it leaves in its own time and is heard until then.
+        return Heard::Together;
+    }
     mouth.finish(LAST_ANSWERS).await;
     Heard::All
+}
+
+/// What became of a line.
+enum Said {
+    Yes,
+    /// There is no server any more.
+    ToNobody,
+    /// It was not taken in time.
+    InVain,
+}
+
+/// Passes a line on. Whoever takes nothing, because it does not read or is not ready, keeps a host
+/// waiting for as long as that likes; one that is gone, no longer than a server of its own would.
+async fn say(
+    inlet: &Inlet,
+    mouth: &mut Mouth,
+    line: Vec<u8>,
+    patience: &mut Option<Instant>,
+) -> Said {
+    let mut saying = pin!(mouth.say(line));
+    let said = tokio::select! {
+        biased;
+        said = &mut saying => Ok(said),
+        () = inlet.hung_up() => {
+            let until = *patience.get_or_insert_with(|| Instant::now() + LAST_ANSWERS);
+            timeout_at(until, saying).await
+        }
+    };
+    match said {
+        Ok(Ok(())) => Said::Yes,
+        Ok(Err(_)) => Said::ToNobody,
+        Err(_) => Said::InVain,
+    }
 }
 
 /// Passes on what the server says, as much at once as is there.

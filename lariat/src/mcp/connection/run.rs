@@ -42,7 +42,7 @@ impl Connection {
     }
 
     /// Speaks with a server until it ends; the conversation goes on. `opened` is told how the
-    /// handshake went. If this is dropped, what is in flight waits for ever, until
+    /// handshake went. Its input is closed early if [nothing more is said](Connection::say_no_more). If this is dropped, what is in flight waits for ever, until
     /// [`Connection::fail`] is called or there is another run.
     pub(crate) async fn run(
         &self,
@@ -54,8 +54,9 @@ impl Connection {
         let shared = &*self.0;
         shared.lock().asleep = false;
         let mut parcels = shared.parcels.lock().await;
+        let parcels = &mut *parcels;
         let mut reading = pin!(shared.read(output));
-        let writing = async {
+        let writing = async move {
             let greeted = self.open_with(&mut input, opening).await;
             let failed = greeted.is_err();
             // Whoever started it may not want to know.
@@ -63,7 +64,10 @@ impl Connection {
             if failed {
                 return std::future::pending().await;
             }
-            queue::write(&mut input, &mut parcels).await
+            queue::write(&mut input, parcels).await?;
+            // It has heard all there is, and knows. What it still says is heard.
+            drop(input);
+            std::future::pending::<std::io::Result<()>>().await
         };
         tokio::select! {
             ended = &mut reading => ended,
@@ -145,12 +149,24 @@ impl Connection {
     pub(crate) fn fall_asleep(&self) -> bool {
         let mut state = self.0.lock();
         let is_quiet = state.mux.may_sleep() && !state.is_parked() && self.0.queue.is_empty();
-        let may = state.open && !state.asleep && is_quiet;
+        let may = state.open && !state.asleep && !state.parting && is_quiet;
         if may {
             (state.asleep, state.wanted) = (true, false);
             state.pulse = None;
             // Nobody waits, so nobody is told; but what this server left undone is over with it.
             let _nothing = state.mux.server_left("the server sleeps");
+        }
+        may
+    }
+
+    /// Closes the server's input behind what has been said so far; it is heard until it ends. False if
+    /// there is no server.
+    pub(crate) fn say_no_more(&self) -> bool {
+        let mut state = self.0.lock();
+        let may = state.open && !state.asleep;
+        if may && !state.parting {
+            state.parting = true;
+            self.0.queue.end();
         }
         may
     }
@@ -185,6 +201,11 @@ impl Connection {
             // One that has left does not need it.
             let _left = queue.lend(line);
         }
+        self.finish();
+    }
+
+    /// Everything is over, and whoever still waits has said that it waits for nothing.
+    pub(crate) fn finish(&self) {
         self.0.close(Life::Over);
     }
 
@@ -336,6 +357,7 @@ impl Shared {
         self.queue.close();
         ports.values().for_each(Queue::close);
         drop(waiting);
+        self.heard.notify_waiters();
     }
 }
 

@@ -5,6 +5,7 @@ use crate::receipt::Reason;
 use crate::relay::ends::Ends;
 use crate::start::wire::{Order, Word};
 use contain::{Ask, Exit};
+use rustix::process::Signal;
 
 impl Wrapper<'_> {
     /// Does what the owner has ordered; one that has gone wants an end.
@@ -15,6 +16,7 @@ impl Wrapper<'_> {
         for order in orders {
             match order {
                 Order::Close => self.end(Reason::Closed, Ask::Closed),
+                Order::Hasten => self.end(Reason::Closed, Ask::Signal(Signal::TERM.as_raw())),
             }
         }
         if !listens {
