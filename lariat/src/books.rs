@@ -530,6 +530,8 @@ impl Entry {
         self.clear();
         self.hush();
         let _already_gone = fs::remove_file(&self.path);
+        // A pool that said something meanwhile looked for the page after that, and found it.
+        let _never_told = fs::remove_file(sharing::beside(&self.path));
     }
 
     /// Forgets what lies beside the page about things that are gone.

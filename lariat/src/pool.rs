@@ -170,6 +170,25 @@ struct Table {
     failed: Vec<Failed>,
 }
 
+impl Table {
+    /// What makes a server unfit to be shared, if anything does. There is no room to remember more of
+    /// them than so many; from then on nobody can say of any that it is fit.
+    fn is_unfit(&self, key: &Key, modern: bool) -> Option<&'static str> {
+        let known = self.unfit.iter().find(|it| (&it.0, it.1) == (key, modern));
+        let full = self.unfit.len() >= REMEMBERED;
+        known.map(|it| it.2).or(full.then_some("too many servers were unfit to be shared"))
+    }
+
+    /// An error if a server has just failed to start.
+    fn may_start(&self, key: &Key) -> Result<(), Over> {
+        let failed = self.failed.iter().find(|failed| failed.key == *key);
+        match failed.filter(|failed| Instant::now() < failed.not_before) {
+            Some(failed) => Err(Over { why: failed.why.clone(), code: failed.code }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A server that could not be started.
 #[derive(Debug)]
 struct Failed {
@@ -277,16 +296,11 @@ impl Pool {
         if table.closing {
             return Err(Over { why: "the pool is ending".into(), code: 125 });
         }
-        if let Some(failed) = table.failed.iter().find(|failed| failed.key == key)
-            && Instant::now() < failed.not_before
-        {
-            return Err(Over { why: failed.why.clone(), code: failed.code });
-        }
         let modern = matches!(terms, Terms::Modern { .. });
         if verdict == Verdict::Shared
-            && let Some((.., why)) = table.unfit.iter().find(|it| (&it.0, it.1) == (&key, modern))
+            && let Some(why) = table.is_unfit(&key, modern)
         {
-            verdict = Verdict::private(*why);
+            verdict = Verdict::private(why);
         }
         // Where each request of the modern era has a place of its own, those for one person are
         // together: a second would otherwise find nothing of what the first began.
@@ -299,6 +313,7 @@ impl Pool {
         let place = match found {
             Some(place) => place,
             None => {
+                table.may_start(&key)?;
                 let hub = Hub::new(want, key.clone(), terms, verdict);
                 self.admit(&mut table, hub).sit()?
             }
@@ -394,10 +409,7 @@ impl Inner {
     fn unfit(&self, key: &Key, modern: bool, why: &'static str) -> bool {
         let mut table = self.table();
         let known = table.unfit.iter().any(|it| (&it.0, it.1) == (key, modern));
-        if !known {
-            if table.unfit.len() >= REMEMBERED {
-                table.unfit.remove(0);
-            }
+        if !known && table.unfit.len() < REMEMBERED {
             table.unfit.push((key.clone(), modern, why));
         }
         !known

@@ -131,10 +131,10 @@ impl Case {
             let reached = self
                 .attempt(n)
                 .map_err(|what| format!("at call {n} of {}: {what}", self.call.set))?;
-            if !reached {
+            n = step(n);
+            if !reached || (!full && n > MANY) {
                 return Ok(());
             }
-            n = step(n);
         }
     }
 }
@@ -152,6 +152,10 @@ impl Case {
         Run::play(self, n)
     }
 }
+
+/// Calls after which a sample has seen enough: who makes so many looks again and again until its time
+/// is over, and each look is like the one before.
+const MANY: u32 = 1000;
 
 /// How a hand-over that failed is reported, and how often it may.
 const NOT_HANDED_OVER: &str = "no hand-over: ";

@@ -16,6 +16,10 @@ use toml::de::{DeTable, DeValue};
 /// How long a client by HTTP may be away before its session ends.
 const SESSION_TTL: Duration = Duration::from_secs(3600);
 
+/// Words of a server's spec that say what its client does: start it again, give up waiting, be able to
+/// do something.
+const NOT_BY_HTTP: [&str; 3] = ["restart", "tool_timeout_ms", "capabilities"];
+
 /// What the file says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -109,6 +113,11 @@ fn offered(place: Range<usize>, table: &DeTable<'_>) -> Result<ServerSpec, Mark>
     let mut words = Map::new();
     for (key, value) in table {
         let name = &**key.get_ref();
+        if NOT_BY_HTTP.contains(&name) {
+            let what =
+                "by HTTP clients do that for themselves; it has a meaning in a session's spec";
+            return Err(Mark(key.span(), format!("`{name}`: {what}")));
+        }
         let value = plain(value)?;
         // Alone first: then it is this one that is wrong.
         serde_json::from_value::<ServerSpec>(json!({ name: &value })).map_err(|error| {
@@ -184,7 +193,7 @@ tools = ["get_*"]
 
 [servers.files]
 image = "files:1"
-tool_timeout_ms = 0x10
+startup_timeout_ms = 0x10
 idle = "off"
 share = "reduced"
 "#,
@@ -205,7 +214,7 @@ share = "reduced"
         assert_ne!(time.idle, Default::default());
         let files = &config.servers["files"];
         assert_eq!(files.share, Share::Reduced);
-        assert_eq!(files.tool_timeout, Duration::from_millis(16));
+        assert_eq!(files.startup_timeout, Duration::from_millis(16));
         assert_eq!(config.session_ttl, Duration::from_secs(600));
         assert_eq!(Config::parse(""), Ok(Config::default()));
     }
@@ -220,6 +229,7 @@ share = "reduced"
             ("[servers.a]\ncommand = \"x\"\nidle = [5]\n", 3, "`idle`"),
             ("[servers.a]\ncommand = \"x\"\nidle = \"5y\"\n", 3, "`idle`"),
             ("[servers.a]\ncommand = \"x\"\nmax_sessions = 0\n", 3, "`max_sessions`"),
+            ("[servers.a]\ncommand = \"x\"\nrestart = \"never\"\n", 3, "`restart`: by HTTP"),
             ("[servers.a__b]\ncommand = \"x\"\n", 1, "is no name"),
             ("[server.a]\ncommand = \"x\"\n", 1, "`server` is not known"),
             ("servers = 3\n", 1, "is a table"),

@@ -114,6 +114,10 @@ impl Whereabouts {
     /// The same without a word.
     pub(crate) fn have(&self) -> Result<UnixStream, Absent> {
         let socket = self.address().ok_or(Absent::NoHome)?;
+        if self.socket.is_some() && !socket.parent().is_some_and(Path::is_dir) {
+            // Nobody could listen there.
+            return Err(Absent::Unreachable(socket, io::ErrorKind::NotFound.into()));
+        }
         let deadline = Instant::now() + STARTING;
         let mut again = AGAIN;
         loop {

@@ -56,6 +56,10 @@ pub(crate) struct Args {
 
 /// Runs the table.
 pub(crate) fn run(args: Args) -> ExitCode {
+    if let Some(listed) = listed(&args) {
+        show::out(&listed);
+        return ExitCode::SUCCESS;
+    }
     let Some(filter) = Filter::new(&args) else {
         return ExitCode::from(2);
     };
@@ -124,6 +128,21 @@ impl Filter {
         self.misbehaviours.contains(&cell.misbehaviour)
             && self.deaths.contains(&cell.death)
             && self.moments.contains(&cell.moment)
+    }
+}
+
+/// The names there are, if that was asked for.
+fn listed(args: &Args) -> Option<String> {
+    fn names<T: Copy>(all: &[T], name_of: fn(T) -> &'static str) -> String {
+        all.iter().map(|one| name_of(*one).to_owned() + "\n").collect()
+    }
+    let is_list = |names: &[String]| names == ["list"];
+    if is_list(&args.misbehaviour) {
+        Some(names(Misbehaviour::ALL, Misbehaviour::name))
+    } else if is_list(&args.death) {
+        Some(names(Death::ALL, Death::name))
+    } else {
+        is_list(&args.moment).then(|| names(Moment::ALL, Moment::name))
     }
 }
 
