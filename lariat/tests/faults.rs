@@ -292,10 +292,8 @@ impl<'a> Run<'a> {
         let mut caught = None;
         until(START, || {
             for process in self.witness.look() {
-                let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
                 let (state, parent) = state(process.pid).unwrap_or_default();
-                let ours = line.starts_with(format!("{LARIAT}\0run\0").as_bytes());
-                if !ours || process.pid == wrapper || state != 't' {
+                if !is_ours(process) || process.pid == wrapper || state != 't' {
                     continue;
                 }
                 if (parent == wrapper) == (self.case.target == Guardian) {
@@ -378,8 +376,14 @@ impl<'a> Run<'a> {
         }
         let status = self.wrapper_status().ok_or("no status")?;
         let patience = if self.case.is_crash() { CRASHED } else { END };
-        until(patience, || self.witness.nobody_in(2));
+        // Where nobody of ours is left, those who are stay until the next command.
+        until(patience, || self.witness.nobody_in(2) || (0..2).all(|_| self.is_abandoned()));
         Ok(status)
+    }
+
+    /// Whether neither the wrapper nor its guardian is there.
+    fn is_abandoned(&mut self) -> bool {
+        !self.witness.look().into_iter().any(is_ours)
     }
 
     /// Whether the target made that call, by strace's own record.
@@ -511,6 +515,12 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// Sends a signal to this very process and to no successor of its pid.
+/// Whether it is a wrapper or a guardian.
+fn is_ours(process: Process) -> bool {
+    let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    line.starts_with(format!("{LARIAT}\0run\0").as_bytes())
+}
+
 fn signal(process: Process, signal: Signal) {
     let pidfd =
         Pid::from_raw(process.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
