@@ -30,6 +30,8 @@ mod naive;
 mod roots;
 #[path = "pool/stage.rs"]
 mod stage;
+#[path = "pool/table.rs"]
+mod table;
 #[path = "pool/trees.rs"]
 mod trees;
 
@@ -48,6 +50,7 @@ fn main() {
     tests.extend(keys::tests());
     tests.extend(library::tests());
     tests.extend(roots::tests());
+    tests.extend(table::tests());
     tests.extend(trees::tests());
     libtest_mimic::run(&arguments, tests).exit();
 }
