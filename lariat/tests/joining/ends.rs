@@ -107,6 +107,23 @@ fn a_server_that_leaves_gives_its_code_and_its_last_words() {
     assert!(said.contains("I have had enough"), "{said}");
 }
 
+/// As one does that was started on demand.
+#[test]
+fn a_daemon_that_nobody_needs_leaves() {
+    let mut stage = Stage::with(&["--idle", "500ms"]);
+    let mut host = stage.host();
+    host.where_is_it();
+    // Longer than that in a call, which is no idleness.
+    assert_eq!(host.ask(&request(3, "slow"))["result"], json!({ "slow": true }));
+    assert_eq!(host.ask(&request(4, "slow"))["result"], json!({ "slow": true }));
+    assert!(stage.daemon_is_there());
+    host.stdin = None;
+    assert_eq!(host.hear(), Value::Null);
+    assert!(host.ended().0.success());
+    assert!(stage.daemon_ended().success());
+    assert!(crate::books::pages(&stage.place).is_empty());
+}
+
 #[test]
 fn a_command_that_is_not_there_is_127() {
     let stage = Stage::new();

@@ -29,8 +29,13 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Stage {
+        Stage::with(&[])
+    }
+
+    /// The daemon has more options.
+    pub(crate) fn with(options: &[&str]) -> Stage {
         let place = Place::new();
-        let daemon = daemon(&place, &[]);
+        let daemon = daemon(&place, options);
         Stage { place, daemon }
     }
 
@@ -48,6 +53,16 @@ impl Stage {
     /// A host with two pipes.
     pub(crate) fn host(&self) -> Host {
         Host::start(&mut self.share())
+    }
+
+    /// Waits until the daemon leaves by itself.
+    #[track_caller]
+    pub(crate) fn daemon_ended(&mut self) -> ExitStatus {
+        ended(&mut self.daemon)
+    }
+
+    pub(crate) fn daemon_is_there(&mut self) -> bool {
+        self.daemon.try_wait().unwrap().is_none()
     }
 
     pub(crate) fn kill_daemon(&mut self) {
