@@ -35,21 +35,13 @@ pub enum SpawnStage {
     Holder,
     /// Watching for signals.
     Signals,
+    /// Making the job that holds the tree.
+    Job,
+    /// Finding the directory that the system's own programs are in.
+    System,
 }
 
 impl SpawnStage {
-    /// All stages, in the order of their wire numbers.
-    pub(crate) const ALL: [SpawnStage; 8] = [
-        SpawnStage::Proc,
-        SpawnStage::Socket,
-        SpawnStage::Guardian,
-        SpawnStage::Namespace,
-        SpawnStage::Fork,
-        SpawnStage::Stdio,
-        SpawnStage::Holder,
-        SpawnStage::Signals,
-    ];
-
     fn words(self) -> &'static str {
         match self {
             SpawnStage::Proc => "read /proc",
@@ -60,6 +52,8 @@ impl SpawnStage {
             SpawnStage::Stdio => "hand over the standard streams",
             SpawnStage::Holder => "start the holder",
             SpawnStage::Signals => "watch for signals",
+            SpawnStage::Job => "make the job that holds the tree",
+            SpawnStage::System => "find the system's directory",
         }
     }
 }

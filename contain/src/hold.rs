@@ -7,12 +7,13 @@
 
 use crate::aside::Aside;
 use crate::error::{Error, SpawnStage};
+use crate::event::Event;
 use crate::guard::Guard;
 use crate::guardian;
 use crate::ladder::{Ask, Ladder};
 use crate::limits::{Breach, Enforced, Limits, Usage};
 use crate::member::Member;
-use crate::report::{Exit, Report, Survivor};
+use crate::report::{Report, Survivor};
 use crate::sys::cgroup::Leaf;
 use crate::sys::launch::{self, Side};
 use crate::sys::mark::Mark;
@@ -77,21 +78,6 @@ pub struct Options<'a> {
     pub signals: &'a Signals,
     /// What it may use, as far as the kernel can be told; see [`Hold::enforced`].
     pub limits: Limits,
-}
-
-/// Something that happened to a held tree.
-#[derive(Debug)]
-pub enum Event {
-    /// The command runs.
-    Started,
-    /// The command could not be started. Nothing is left of it.
-    Failed(Error),
-    /// The command itself ended; others may still be there.
-    Exited(Exit),
-    /// The guardian was killed; the tree is being ended by the holder.
-    GuardianDied,
-    /// It is over.
-    Ended(Report),
 }
 
 /// A tree held by this process. Dropping it ends the tree.

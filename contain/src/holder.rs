@@ -5,10 +5,12 @@
 //! installed one. The holder inherits the command's streams, environment and directory as its own
 //! and gets its orders through one socket.
 
-use crate::hold::{Command, Event, Hold, Options};
+use crate::choice::Choice;
+use crate::event::Event;
+use crate::hold::{Command, Hold, Options};
 use crate::ladder::{Ask, Ladder};
 use crate::limits::Limits;
-use crate::probe::{Choice, probe};
+use crate::probe::probe;
 use crate::report::Report;
 use crate::sys::Backend;
 use crate::sys::launch::{self, Side};

@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+/// The number that asks a process to leave, wherever there are signals.
+const SIGTERM: i32 = 15;
+
 /// How long each rung lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ladder {
@@ -47,7 +50,7 @@ impl Ask {
     pub(crate) fn rung(self) -> u8 {
         match self {
             Ask::Closed => 0,
-            Ask::Signal(libc::SIGTERM) | Ask::OwnerDied => 2,
+            Ask::Signal(SIGTERM) | Ask::OwnerDied => 2,
             Ask::Signal(_) => 1,
             Ask::Kill => 3,
         }

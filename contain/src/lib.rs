@@ -20,52 +20,94 @@
 //! | `cgroup` | root or a delegated cgroup v2 subtree | every descendant, also after SIGKILL of holder and guardian (the next sweep finds the leaf) | a privileged process that moves itself elsewhere *and* outlives both |
 //! | `descent` | nothing | every descendant while holder or guardian lives; after both died, those that kept the [`Mark`] | a process of another user (sudo) cannot be signalled: it is named as a survivor |
 //! | `pidns` | root or user namespaces; by choice | every descendant, even if everything of ours is killed at once | the server sees another process world |
+//! | `job` | Windows | every descendant, even if everything of ours is killed at once | a process that another program starts for the server (a service, the task scheduler) |
+//!
+//! On Windows there is no guardian: the owner holds the handle of a job object, and the kernel ends
+//! every member when that handle closes, whoever or whatever closes it.
 //!
 //! The crate is synchronous, knows processes and nothing else (no protocol, no containers, no
-//! async runtime) and holds all the `unsafe` of the project. Linux only for now; elsewhere it is
+//! async runtime) and holds all the `unsafe` of the project. Linux and Windows; elsewhere it is
 //! empty.
-#![cfg(target_os = "linux")]
+#![cfg(any(target_os = "linux", windows))]
 
-mod aside;
+mod choice;
 mod error;
-mod gauge;
-mod guard;
-mod guardian;
-mod hold;
-mod holder;
+mod event;
 mod ladder;
 mod limits;
 mod member;
-mod probe;
 mod report;
-mod stranger;
 mod sys;
+
+#[cfg(target_os = "linux")]
+mod aside;
+#[cfg(target_os = "linux")]
+mod gauge;
+#[cfg(target_os = "linux")]
+mod guard;
+#[cfg(target_os = "linux")]
+mod guardian;
+#[cfg(target_os = "linux")]
+mod hold;
+#[cfg(target_os = "linux")]
+mod holder;
+#[cfg(target_os = "linux")]
+mod probe;
+#[cfg(target_os = "linux")]
+mod stranger;
+#[cfg(target_os = "linux")]
 mod tree;
+#[cfg(target_os = "linux")]
 mod wire;
 
-pub use aside::{Aside, detach};
+// What Windows makes of a command line is pure, and tried wherever tests run.
+#[cfg(any(windows, test))]
+mod quote;
+#[cfg(any(windows, test))]
+mod resolve;
+
+pub use choice::Choice;
 pub use error::{Error, SpawnStage};
-pub use gauge::Gauge;
-pub use hold::{Command, Event, Hold, Options};
-pub use holder::main_if_asked;
+pub use event::Event;
 pub use ladder::{Ask, Ladder};
 pub use limits::{Breach, Enforced, Limits, Usage};
 pub use member::Member;
-pub use probe::{Choice, Machine, probe};
 pub use report::{Emptied, Exit, Kind, Report, Survivor, Survivors};
-pub use stranger::end as end_strangers;
 pub use sys::Backend;
-pub use sys::cgroup::Leaf;
-pub use sys::inherited::close_leaked;
-pub use sys::launch::leave;
-pub use sys::mark::{Mark, sweep};
-pub use sys::signals::number as signal;
-pub use sys::signals::{Signals, name as signal_name};
-pub use sys::text::give_back_code;
-pub use sys::wait::wait;
-pub use tree::{Spec, Tree};
+
+#[cfg(target_os = "linux")]
+pub use {
+    aside::{Aside, detach},
+    gauge::Gauge,
+    hold::{Command, Hold, Options},
+    holder::main_if_asked,
+    probe::{Machine, probe},
+    stranger::end as end_strangers,
+    sys::cgroup::Leaf,
+    sys::inherited::close_leaked,
+    sys::launch::leave,
+    sys::mark::{Mark, sweep},
+    sys::signals::number as signal,
+    sys::signals::{Signals, name as signal_name},
+    sys::text::give_back_code,
+    sys::wait::wait,
+    tree::{Spec, Tree},
+};
+#[cfg(windows)]
+pub use {
+    sys::windows::bell::Bell,
+    sys::windows::stream::Stream,
+    sys::windows::tree::{Spec, Tree},
+};
 
 /// Looking at single processes.
+#[cfg(windows)]
+pub mod process {
+    pub use crate::sys::windows::member::{Handle, name, parent};
+}
+
+/// Looking at single processes.
+#[cfg(target_os = "linux")]
 pub mod process {
     use crate::member::Member;
     use crate::sys::mark::Mark;

@@ -59,8 +59,4 @@ impl Breach {
             Breach::Processes => "processes",
         }
     }
-
-    pub(crate) fn named(name: &str) -> Option<Breach> {
-        [Breach::Memory, Breach::Processes].into_iter().find(|b| b.name() == name)
-    }
 }

@@ -1,74 +1,15 @@
 //! One process by identity. A pid alone is a number that the kernel hands out again.
 
-use crate::sys::procfs;
-use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::fmt;
 
-/// A process, named by its pid and its start time (clock ticks since boot).
+/// A process, named by its pid and its start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Member {
     /// The process id, as this process sees it.
     pub pid: i32,
-    /// Start time in clock ticks since boot, field 22 of `/proc/PID/stat`.
+    /// Start time as the platform counts it: on Linux in clock ticks since boot (field 22 of
+    /// `/proc/PID/stat`), on Windows in steps of 100 ns since 1601.
     pub start: u64,
-}
-
-impl Member {
-    /// The process that has this pid now, if there is one.
-    pub fn of(pid: i32) -> Option<Member> {
-        procfs::stat(pid).map(|s| Member { pid, start: s.start })
-    }
-
-    /// This process.
-    pub fn current() -> Option<Member> {
-        Member::of(rustix::process::getpid().as_raw_pid())
-    }
-
-    /// True while the same process is there and not merely a zombie.
-    pub fn is_alive(&self) -> bool {
-        procfs::stat(self.pid).is_some_and(|s| s.start == self.start && s.is_alive())
-    }
-
-    /// A descriptor for this very process, or `None` if it has gone.
-    ///
-    /// The start time is compared after opening: once the descriptor exists, the number can no
-    /// longer come to mean somebody else without the comparison failing.
-    pub fn pidfd(&self) -> Option<OwnedFd> {
-        let fd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-        (procfs::stat(self.pid)?.start == self.start).then_some(fd)
-    }
-
-    /// Sends a signal to this process and to nobody else.
-    ///
-    /// `Ok(false)` means that it was already gone.
-    pub fn signal(&self, signal: Signal) -> Result<bool, rustix::io::Errno> {
-        use rustix::io::Errno;
-        let Some(pid) = Pid::from_raw(self.pid) else {
-            return Ok(false);
-        };
-        // First the descriptor, then the comparison. Without pidfds (an old kernel, a seccomp
-        // filter, no free descriptor) the start time, looked at just before, is what is left.
-        let fd = match pidfd_open(pid, PidfdFlags::empty()) {
-            Err(Errno::SRCH) => return Ok(false),
-            fd => fd.ok(),
-        };
-        match procfs::read_stat(self.pid) {
-            Ok(stat) if stat.start == self.start => {}
-            Ok(_) | Err(Errno::NOENT | Errno::SRCH) => return Ok(false),
-            // Whether it is still the same cannot be known, so nobody is signalled.
-            Err(e) => return Err(e),
-        }
-        let sent = match fd {
-            Some(fd) => pidfd_send_signal(&fd, signal),
-            None => kill_process(pid, signal),
-        };
-        match sent {
-            Ok(()) => Ok(true),
-            Err(Errno::SRCH) => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
 }
 
 impl fmt::Display for Member {

@@ -1,19 +1,11 @@
 //! Which backend this machine allows, and what that backend guarantees, in words.
 
+use crate::choice::Choice;
 use crate::limits::Enforced;
 use crate::sys::cgroup::Leaf;
 use crate::sys::mark::Mark;
 use crate::sys::{Backend, procfs};
 use std::path::PathBuf;
-
-/// What a user asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
-    /// The best this machine allows without changing the server's world.
-    Auto,
-    /// This one or an error.
-    Named(Backend),
-}
 
 /// What was chosen and why.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use crate::limits::Breach;
 use crate::member::Member;
-use crate::sys::{Backend, procfs};
+use crate::sys::Backend;
 use std::fmt;
 use std::time::Duration;
 
@@ -16,14 +16,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    pub(crate) fn from_wait(status: rustix::process::WaitStatus) -> Option<Exit> {
-        match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => Some(Exit::Code(code)),
-            (_, Some(signal)) => Some(Exit::Signal(signal)),
-            _ => None,
-        }
-    }
-
     /// The exit code a transparent wrapper reports: the command's own, or 128 + the signal.
     pub fn code(self) -> u8 {
         match self {
@@ -61,42 +53,6 @@ impl Kind {
         match self {
             Kind::Process => "process",
             Kind::Cgroup => "cgroup",
-        }
-    }
-
-    pub(crate) fn named(name: &str) -> Option<Kind> {
-        [Kind::Process, Kind::Cgroup].into_iter().find(|k| k.name() == name)
-    }
-}
-
-impl Survivor {
-    /// A process with what the kernel can say about it.
-    pub(crate) fn unkilled(member: Member) -> Survivor {
-        let state = procfs::stat(member.pid).map_or('?', |s| s.state);
-        let why = match state {
-            'D' => "in uninterruptible sleep; it ends when its I/O does".into(),
-            other => format!("killed but still there (state {other})"),
-        };
-        Survivor { kind: Kind::Process, member, name: procfs::name(member.pid), why }
-    }
-
-    /// Somebody of whom only the kernel knows.
-    pub(crate) fn unseen() -> Survivor {
-        Survivor {
-            kind: Kind::Process,
-            member: Member { pid: 0, start: 0 },
-            name: "unknown".into(),
-            why: "the kernel says that somebody is left, but /proc could not be read".into(),
-        }
-    }
-
-    /// A leaf that would not go.
-    pub(crate) fn leaf(why: std::io::Error) -> Survivor {
-        Survivor {
-            kind: Kind::Cgroup,
-            member: Member { pid: 0, start: 0 },
-            name: "cgroup".into(),
-            why: format!("the cgroup is empty but could not be removed: {why}"),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! A tree as its owner sees it: start it, ask it to leave, be told that it is empty.
 
+use crate::choice::Choice;
 use crate::error::{Error, SpawnStage};
-use crate::hold::Event;
+use crate::event::Event;
 use crate::holder::{Brief, SOCKET, VERB};
 use crate::ladder::{Ask, Ladder};
 use crate::member::Member;
-use crate::probe::Choice;
 use crate::report::{Emptied, Report, Survivor, Survivors};
 use crate::sys::Backend;
 use crate::sys::cgroup::Leaf;

@@ -11,6 +11,18 @@ use crate::report::{Exit, Kind, Report, Survivor};
 use crate::sys::Backend;
 use std::time::Duration;
 
+/// The stages that the guardian can tell of, in the order of their numbers.
+const STAGES: [SpawnStage; 8] = [
+    SpawnStage::Proc,
+    SpawnStage::Socket,
+    SpawnStage::Guardian,
+    SpawnStage::Namespace,
+    SpawnStage::Fork,
+    SpawnStage::Stdio,
+    SpawnStage::Holder,
+    SpawnStage::Signals,
+];
+
 /// From the owner's side down to the guardian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
@@ -72,7 +84,7 @@ impl Word {
             Word::Started(m, b) => format!("started {} {} {}", m.pid, m.start, b.name()),
             Word::NotExecuted(errno) => format!("not-executed {errno}"),
             Word::Failed(stage, errno) => {
-                let number = SpawnStage::ALL.iter().position(|s| s == stage).unwrap_or(0);
+                let number = STAGES.iter().position(|s| s == stage).unwrap_or(0);
                 format!("failed {number} {errno}")
             }
             Word::Exited(exit) => format!("exited {}", exit_text(Some(*exit))),
@@ -110,13 +122,13 @@ impl Word {
             "not-executed" => Word::NotExecuted(next()?.parse().ok()?),
             "failed" => {
                 let number: usize = next()?.parse().ok()?;
-                Word::Failed(*SpawnStage::ALL.get(number)?, next()?.parse().ok()?)
+                Word::Failed(*STAGES.get(number)?, next()?.parse().ok()?)
             }
             "exited" => Word::Exited(parse_exit(next()?)??),
             "survivor" => {
                 let mut fields = rest.splitn(5, ' ');
                 Word::Survivor(Survivor {
-                    kind: Kind::named(fields.next()?)?,
+                    kind: kind(fields.next()?)?,
                     member: Member {
                         pid: fields.next()?.parse().ok()?,
                         start: fields.next()?.parse().ok()?,
@@ -135,7 +147,7 @@ impl Word {
                 survivors: Vec::new(),
                 breach: match next()? {
                     "unbroken" => None,
-                    name => Some(Breach::named(name)?),
+                    name => Some(breach(name)?),
                 },
                 took: Duration::from_micros(next()?.parse().ok()?),
             }),
@@ -146,6 +158,14 @@ impl Word {
 
 fn signal(text: &str) -> Option<i32> {
     text.parse().ok().filter(|n| (1..=64).contains(n))
+}
+
+fn kind(name: &str) -> Option<Kind> {
+    [Kind::Process, Kind::Cgroup].into_iter().find(|k| k.name() == name)
+}
+
+fn breach(name: &str) -> Option<Breach> {
+    [Breach::Memory, Breach::Processes].into_iter().find(|b| b.name() == name)
 }
 
 fn exit_text(exit: Option<Exit>) -> String {
