@@ -9,20 +9,42 @@
 //!
 //! This is the oracle. It shares no code with what it judges, and nothing here may depend on it:
 //! an oracle with the blind spots of the accused is no oracle.
-#![cfg(target_os = "linux")]
+#![cfg(any(target_os = "linux", windows))]
 
-mod misbehave;
-mod subject;
-mod table;
-mod trial;
+mod named;
 mod verdict;
+
+#[cfg(target_os = "linux")]
+mod misbehave;
+#[cfg(target_os = "linux")]
+mod subject;
+#[cfg(target_os = "linux")]
+mod table;
+#[cfg(target_os = "linux")]
+mod trial;
+#[cfg(target_os = "linux")]
 mod world;
 
-pub use misbehave::misbehave_if_asked;
-pub use subject::Subject;
-pub use table::{Cell, Death, Misbehaviour, Moment, cells, list};
-pub use trial::{run, run_at_every_moment};
+#[cfg(windows)]
+mod windows;
+
 pub use verdict::Verdict;
-pub use world::bystander::Bystander;
-pub use world::witness::Witness;
-pub use world::{Process, until};
+
+#[cfg(windows)]
+pub use windows::{
+    misbehave::misbehave_if_asked,
+    subject::{Around, Subject},
+    table::{Cell, Death, Misbehaviour, Moment, cells, list},
+    trial::{run, run_three_times},
+    world::{Process, until},
+};
+#[cfg(target_os = "linux")]
+pub use {
+    misbehave::misbehave_if_asked,
+    subject::Subject,
+    table::{Cell, Death, Misbehaviour, Moment, cells, list},
+    trial::{run, run_at_every_moment},
+    world::bystander::Bystander,
+    world::witness::Witness,
+    world::{Process, until},
+};

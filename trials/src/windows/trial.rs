@@ -1,0 +1,185 @@
+//! Plays one cell from beginning to end and says what was seen.
+//!
+//! Set the stage, wait for the moment, count heads, let the death come, look until nobody is left
+//! or patience runs out, look at the bystanders, clean up.
+
+mod bystander;
+mod stage;
+
+use super::misbehave::{END, FLAG};
+use super::subject::Subject;
+use super::table::{Cell, Death, Misbehaviour, Moment};
+use super::witness::Witness;
+use super::world::{Process, problem, until};
+use crate::verdict::Verdict;
+use bystander::Bystander;
+use stage::Stage;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long the building of a tree may take before it counts as hung.
+const START_UP: Duration = Duration::from_secs(30);
+
+/// Plays a misbehaviour and a death three times: once as soon as the tree is started, twice with
+/// the tree complete.
+///
+/// # Errors
+///
+/// What the first verdict says that does not pass, and at which moment.
+pub fn run_three_times(
+    misbehaviour: Misbehaviour,
+    death: Death,
+    subject: &Subject,
+) -> Result<(), String> {
+    for moment in [Moment::AtStart, Moment::Ready, Moment::Ready] {
+        let verdict = run(&Cell { misbehaviour, death, moment }, subject);
+        if !verdict.passed() {
+            return Err(format!("{moment}: {verdict}"));
+        }
+    }
+    Ok(())
+}
+
+/// Plays one cell against a subject.
+pub fn run(cell: &Cell, subject: &Subject) -> Verdict {
+    let mut verdict = Verdict::default();
+    match Trial::set_up(cell, subject) {
+        Ok(mut trial) => {
+            if let Err(why) = trial.play(&mut verdict) {
+                verdict.hung = Some(why);
+            }
+            trial.clean_up(&mut verdict);
+        }
+        Err(why) => verdict.hung = Some(why),
+    }
+    verdict
+}
+
+struct Trial<'a> {
+    cell: &'a Cell,
+    subject: &'a Subject,
+    roll: Roll,
+    stage: Stage,
+    bystanders: Vec<Bystander>,
+    witness: Witness,
+}
+
+impl<'a> Trial<'a> {
+    fn set_up(cell: &'a Cell, subject: &'a Subject) -> Result<Self, String> {
+        let token = token();
+        let roll = Roll::new(&token).map_err(problem("making the roll"))?;
+        let server: Vec<OsString> = [
+            subject.program.clone().into_os_string(),
+            FLAG.into(),
+            cell.misbehaviour.name().into(),
+            token.clone().into(),
+            roll.0.clone().into_os_string(),
+        ]
+        .into();
+        let mut witness = Witness::new(&token);
+        let bystanders =
+            Bystander::look_alikes(&server).map_err(problem("starting a bystander"))?;
+        for bystander in &bystanders {
+            witness.spare(bystander.process());
+        }
+        let stage = Stage::start(subject, &server)?;
+        witness.spare(stage.process());
+        Ok(Self { cell, subject, roll, stage, bystanders, witness })
+    }
+
+    fn play(&mut self, verdict: &mut Verdict) -> Result<(), String> {
+        self.stage.go()?;
+        if self.cell.moment == Moment::Ready {
+            let wanted = self.cell.misbehaviour.members();
+            if !until(START_UP, || self.roll.members() >= wanted) {
+                let came = self.roll.members();
+                return Err(format!("only {came} of {wanted} members came up"));
+            }
+        }
+        let seen = self.witness.look().len();
+        if self.cell.moment == Moment::Ready && !self.cell.misbehaviour.leader_exits() && seen == 0
+        {
+            verdict.unbuilt = Some("the witness saw nobody".to_owned());
+        }
+        if self.cell.moment == Moment::Ready && self.cell.misbehaviour == Misbehaviour::WideTree {
+            let few = seen < self.cell.misbehaviour.members();
+            verdict.unbuilt = few.then(|| format!("the witness saw only {seen}"));
+        }
+        self.roll.add(END);
+        let began = Instant::now();
+        self.stage.strike(self.cell.death)?;
+        // One who hops is seen by one look and missed by the next.
+        let looks = if self.cell.misbehaviour.hops() { 5 } else { 1 };
+        // Two hundred take a while to go, if everybody else wants the machine as well.
+        let times = if self.cell.misbehaviour == Misbehaviour::WideTree { 4 } else { 1 };
+        let patience = times * self.subject.patience;
+        let witness = &mut self.witness;
+        let gone = until(patience, || (0..looks).all(|_| witness.look().is_empty()));
+        if gone {
+            verdict.gone_ms = u64::try_from(began.elapsed().as_millis()).ok();
+        } else {
+            let left = self.witness.look();
+            verdict.survivors = left.iter().map(|one| self.witness.describe(*one)).collect();
+            if verdict.survivors.is_empty() {
+                verdict.survivors.push("somebody who hops from number to number".to_owned());
+            }
+        }
+        if !self.stage.is_as_it_should_be(self.cell.death) {
+            verdict.harmed.push("the host or owner was ended".to_owned());
+        }
+        verdict.wrapper_exit = self.stage.wrapper_exit(self.cell.death);
+        Ok(())
+    }
+
+    fn clean_up(mut self, verdict: &mut Verdict) {
+        verdict.peak = self.witness.peak();
+        drop(self.stage);
+        self.roll.call_off();
+        let witness = &mut self.witness;
+        until(Duration::from_secs(10), || {
+            let left: Vec<Process> = witness.look();
+            left.iter().for_each(|one| one.end());
+            left.is_empty()
+        });
+        verdict.harmed.extend(self.bystanders.into_iter().filter_map(Bystander::end));
+    }
+}
+
+/// The file in which members report, and whose vanishing ends them.
+struct Roll(PathBuf);
+
+impl Roll {
+    fn new(token: &str) -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("{token}.roll"));
+        fs::write(&path, "")?;
+        Ok(Self(path))
+    }
+
+    fn members(&self) -> usize {
+        let text = fs::read_to_string(&self.0).unwrap_or_default();
+        text.lines().filter(|line| *line == "up").count()
+    }
+
+    fn add(&self, line: &str) {
+        if let Ok(mut file) = OpenOptions::new().append(true).open(&self.0) {
+            file.write_all(format!("{line}\n").as_bytes()).ok();
+        }
+    }
+
+    /// Somebody may have it open at the moment.
+    fn call_off(&self) {
+        until(Duration::from_secs(5), || fs::remove_file(&self.0).is_ok() || !self.0.exists());
+    }
+}
+
+/// A word that no other cell has.
+fn token() -> String {
+    static CELLS: AtomicU32 = AtomicU32::new(0);
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let cell = CELLS.fetch_add(1, Ordering::SeqCst);
+    format!("lariat-trial-{}-{cell}-{:x}", std::process::id(), since.as_nanos())
+}
