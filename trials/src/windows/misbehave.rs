@@ -30,7 +30,7 @@ pub(crate) const INTERRUPTED: &str = "interrupted";
 /// What the runner adds to the roll when the death comes.
 pub(crate) const END: &str = "end";
 /// How long any helper process lives at most.
-const LIFETIME: Duration = Duration::from_secs(90);
+const LIFETIME: Duration = Duration::from_secs(180);
 
 /// Plays a part and never returns, if the first argument says so; returns at once otherwise.
 ///

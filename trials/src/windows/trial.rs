@@ -19,10 +19,16 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long the building of a tree may take before it counts as hung.
 const START_UP: Duration = Duration::from_secs(30);
+
+/// How much longer everything may take for two hundred processes, of which one cell at a time is
+/// enough for a machine.
+const WIDE: u32 = 4;
+static ONE_WIDE_TREE: Mutex<()> = Mutex::new(());
 
 /// Plays a misbehaviour and a death three times: once as soon as the tree is started, twice with
 /// the tree complete.
@@ -47,6 +53,8 @@ pub fn run_three_times(
 /// Plays one cell against a subject.
 pub fn run(cell: &Cell, subject: &Subject) -> Verdict {
     let mut verdict = Verdict::default();
+    let wide = cell.misbehaviour == Misbehaviour::WideTree;
+    let _alone = wide.then(|| ONE_WIDE_TREE.lock().unwrap_or_else(PoisonError::into_inner));
     match Trial::set_up(cell, subject) {
         Ok(mut trial) => {
             if let Err(why) = trial.play(&mut verdict) {
@@ -95,7 +103,7 @@ impl<'a> Trial<'a> {
         self.stage.go()?;
         if self.cell.moment == Moment::Ready {
             let wanted = self.cell.misbehaviour.members();
-            if !until(START_UP, || self.roll.members() >= wanted) {
+            if !until(self.times() * START_UP, || self.roll.members() >= wanted) {
                 let came = self.roll.members();
                 return Err(format!("only {came} of {wanted} members came up"));
             }
@@ -114,9 +122,7 @@ impl<'a> Trial<'a> {
         self.stage.strike(self.cell.death)?;
         // One who hops is seen by one look and missed by the next.
         let looks = if self.cell.misbehaviour.hops() { 5 } else { 1 };
-        // Two hundred take a while to go, if everybody else wants the machine as well.
-        let times = if self.cell.misbehaviour == Misbehaviour::WideTree { 4 } else { 1 };
-        let patience = times * self.subject.patience;
+        let patience = self.times() * self.subject.patience;
         let witness = &mut self.witness;
         let gone = until(patience, || (0..looks).all(|_| witness.look().is_empty()));
         if gone {
@@ -133,6 +139,10 @@ impl<'a> Trial<'a> {
         }
         verdict.wrapper_exit = self.stage.wrapper_exit(self.cell.death);
         Ok(())
+    }
+
+    fn times(&self) -> u32 {
+        if self.cell.misbehaviour == Misbehaviour::WideTree { WIDE } else { 1 }
     }
 
     fn clean_up(mut self, verdict: &mut Verdict) {
