@@ -55,6 +55,10 @@ impl Person {
         let ticks = seen.stat.cpu_ticks.saturating_sub(self.seen.stat.cpu_ticks);
         self.rate = Some(ticks as f64 / now.duration_since(self.at).as_secs_f64().max(0.001));
         let moved = self.seen.stat.ppid != seen.stat.ppid;
+        if self.seen.name != seen.name {
+            // It was asked between fork and exec.
+            self.program = None;
+        }
         (self.seen, self.at, self.turn) = (seen, now, turn);
         moved
     }
@@ -187,6 +191,17 @@ mod tests {
     use trials::until;
 
     const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn who_becomes_another_program_is_asked_again() {
+        let seen = process::look(std::process::id() as i32).unwrap();
+        let mut person = Person::new(Seen { name: "fork".into(), ..seen.clone() }, 0);
+        person.program = Some(Some("/before".into()));
+        assert!(!person.is_now(Seen { name: "fork".into(), ..seen.clone() }, 1));
+        assert_eq!(person.program, Some(Some("/before".into())));
+        assert!(!person.is_now(seen, 2));
+        assert_eq!(person.program, None);
+    }
 
     /// A shell with a child, which both end with their input.
     fn family() -> (Child, Member) {
