@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         some => some.to_vec(),
     };
     // Any path will do: whether one is wrapped does not depend on by which.
-    let want = Want::Installed(Wish { lariat: "lariat".into(), idle: None });
+    let want = Want::Installed(Wish { lariat: "lariat".into(), ..Wish::default() });
     let works = survey::survey(&around, &hosts, &want);
     let text = if args.json { json(&works) } else { table(&works, &hosts, &around) };
     ExitCode::from(u8::from(!show::out(&text)))

@@ -25,6 +25,7 @@ use std::process::ExitCode;
   lariat install --dry-run
   lariat install
   lariat install codex cursor --idle 10m --yes
+  lariat install --share time,search
   lariat install --project")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -33,6 +34,13 @@ pub(crate) struct Args {
     /// for those that are wrapped already, as it is]
     #[arg(long, value_name = "WHEN", value_parser = idle)]
     idle: Option<String>,
+    /// Let all hosts and sessions that start this server use one process of it (`lariat run --share`),
+    /// by the name that the configs have for it; for servers that keep nothing between calls
+    #[arg(long, value_name = "SERVER", value_delimiter = ',')]
+    share: Vec<String>,
+    /// Give each its own process of this server again
+    #[arg(long, value_name = "SERVER", value_delimiter = ',')]
+    unshare: Vec<String>,
 }
 
 /// What both directions are told.
@@ -103,7 +111,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         let advice = "put it where it stays, and run install again from there";
         show::note(&format!("{} {why}", show::plain(&lariat)), advice);
     }
-    change(&args.common, &Want::Installed(Wish { lariat, idle: args.idle.clone() }))
+    let (share, unshare) = (args.share.clone(), args.unshare.clone());
+    if let Some(both) = share.iter().find(|name| unshare.contains(name)) {
+        let what = format!("{} is to be shared, and not to be shared", show::plain(both));
+        show::failure(&what, None, "name it once; nothing was changed");
+        return ExitCode::from(2);
+    }
+    change(&args.common, &Want::Installed(Wish { lariat, idle: args.idle.clone(), share, unshare }))
 }
 
 /// Why a program may soon not be there any more.
@@ -141,6 +155,9 @@ pub(crate) fn change(common: &Common, want: &Want) -> ExitCode {
     outlive_full_files();
     let works = survey::survey(&around, &hosts, want);
     let changes: usize = works.iter().map(Work::changes).sum();
+    if let Some(code) = unknown(want, &works) {
+        return code;
+    }
     if !common.json {
         let colour = show::colours();
         for work in &works {
@@ -187,6 +204,19 @@ pub(crate) fn change(common: &Common, want: &Want) -> ExitCode {
         show::failure("cannot write to stdout", None, &advice);
     }
     ExitCode::from(u8::from(failed))
+}
+
+/// Says which of the servers that were named are in no config.
+fn unknown(want: &Want, works: &[Work]) -> Option<ExitCode> {
+    let Want::Installed(wish) = want else { return None };
+    let plans = works.iter().filter_map(|work| work.plan.as_ref().ok());
+    let known: Vec<&str> =
+        plans.flat_map(|(_, plan)| &plan.servers).map(|fate| fate.server.as_str()).collect();
+    let is_unknown = |name: &&String| !known.contains(&name.as_str());
+    let name = wish.share.iter().chain(&wish.unshare).find(is_unknown)?;
+    let what = format!("no server is called {}", show::plain(name));
+    show::failure(&what, None, "`lariat hosts` shows the names; nothing was changed");
+    Some(ExitCode::from(2))
 }
 
 /// Has a write beyond the limit for files fail, instead of ending us in the middle.

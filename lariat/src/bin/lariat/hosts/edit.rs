@@ -11,11 +11,24 @@ use lariat::id::ServerName;
 use std::ops::Range;
 
 /// What is to be put in front.
+#[derive(Default)]
 pub(crate) struct Wish {
     /// The program, by a path that every host can start.
     pub(crate) lariat: String,
     /// What `--idle` is to be. Unsaid, what is there stays, and a new one is `auto`.
     pub(crate) idle: Option<String>,
+    /// The servers that hosts are to use together, by name. Of the others, what is there stays.
+    pub(crate) share: Vec<String>,
+    /// Those that each host is to have for itself again.
+    pub(crate) unshare: Vec<String>,
+}
+
+/// Our own words that `--share` goes together with.
+const SHARED: [&str; 7] =
+    ["--installed", "--name", "--idle", "--share", "--socket", "--state-dir", "--init-timeout"];
+
+fn is_share(word: &str) -> bool {
+    word == "--share" || word.starts_with("--share=")
 }
 
 /// A change of one server: where to cut, and what its keys mean afterwards.
@@ -57,9 +70,11 @@ impl Page<'_> {
         let bare = matches!(launch.form, Form::Beside { args: None, .. });
         let mark = if bare { "--installed=bare" } else { "--installed" };
         let idle = wish.idle.as_deref().unwrap_or("auto");
+        let shared = wish.share.iter().any(|one| one == name);
         let name = ServerName::given(name).filter(|name| !name.as_str().starts_with('-'));
         let mut ours = vec![wish.lariat.as_str(), "run", mark];
         ours.extend(name.iter().flat_map(|name| ["--name", name.as_str()]));
+        ours.extend(shared.then_some("--share"));
         ours.extend(["--idle", idle, "--"]);
         let mut literals: Vec<String> = ours.iter().map(|word| quoted(word)).collect();
         let words = ours.iter().map(ToString::to_string).chain(launch.said()).collect();
@@ -139,9 +154,11 @@ impl Page<'_> {
         self,
         launch: &Launch<'_>,
         inner: usize,
+        name: &str,
         wish: &Wish,
     ) -> Result<Option<Edit>, String> {
         let mut words = launch.said();
+        let (share, dropped) = sharing(&words[..inner - 1], name, wish)?;
         let mut cuts = Vec::new();
         let mut replace = |at: usize, with: String| {
             if words[at] != with {
@@ -165,8 +182,14 @@ impl Page<'_> {
                 missing = None;
             }
         }
-        let added: Vec<String> =
+        let mut added: Vec<String> =
             missing.into_iter().flat_map(|idle| ["--idle".into(), idle.clone()]).collect();
+        added.extend(share.then(|| "--share".into()));
+        for &at in &dropped {
+            // With what stands between it and the next; the last of ours is `--`.
+            let span = launch.words[at].span.start..launch.words[at + 1].span.start;
+            cuts.push((span, String::new()));
+        }
         if !added.is_empty() {
             let list = match launch.form {
                 Form::List(pair) | Form::Beside { args: Some(pair), .. } => &pair.value,
@@ -186,9 +209,14 @@ impl Page<'_> {
                 if same { node.plain() } else { Plain::Text(word.clone()) }
             })
             .collect();
+        for &at in dropped.iter().rev() {
+            meant.remove(at);
+            words.remove(at);
+        }
         // In front of our `--`.
-        meant.splice(inner - 1..inner - 1, added.iter().cloned().map(Plain::Text));
-        words.splice(inner - 1..inner - 1, added);
+        let end = inner - 1 - dropped.len();
+        meant.splice(end..end, added.iter().cloned().map(Plain::Text));
+        words.splice(end..end, added);
         let keys = match launch.form {
             Form::List(pair) => vec![(pair.key.clone(), Some(Plain::List(meant)))],
             Form::Beside { command, .. } => vec![
@@ -348,5 +376,25 @@ impl Page<'_> {
     fn newline(self) -> &'static str {
         let first = self.text.find('\n');
         if first.is_some_and(|at| self.text[..at].ends_with('\r')) { "\r\n" } else { "\n" }
+    }
+}
+
+/// Whether `--share` is to be added to our own words, and which of them are to go.
+fn sharing(ours: &[String], name: &str, wish: &Wish) -> Result<(bool, Vec<usize>), String> {
+    let is_named = |names: &[String]| names.iter().any(|one| one == name);
+    let there: Vec<usize> = (0..ours.len()).filter(|at| is_share(&ours[*at])).collect();
+    if is_named(&wish.unshare) {
+        return Ok((false, there));
+    }
+    if !is_named(&wish.share) || !there.is_empty() {
+        return Ok((false, Vec::new()));
+    }
+    let option = |word: &&String| {
+        let name = word.split('=').next().unwrap_or_default();
+        word.starts_with("--") && !SHARED.contains(&name)
+    };
+    match ours.iter().find(option) {
+        Some(option) => Err(format!("`{option}` does not go together with --share")),
+        None => Ok((true, Vec::new())),
     }
 }

@@ -230,7 +230,7 @@ fn decide(
             (Act::Unwrap, page.unwrap(&launch, inner, bare, as_written))
         }
         (Wrapping::Installed { inner, .. }, Want::Installed(wish)) => {
-            match page.renew(&launch, inner, wish)? {
+            match page.renew(&launch, inner, &server.name, wish)? {
                 None => return Ok(Decision::Same(true)),
                 Some(edit) => (Act::Renew, edit),
             }

@@ -134,7 +134,7 @@ mod tests {
         };
         let hosts: Vec<_> = HOSTS.iter().collect();
         let works = || {
-            let wish = Wish { lariat: "/x/lariat".into(), idle: None };
+            let wish = Wish { lariat: "/x/lariat".into(), ..Wish::default() };
             survey(&around, &hosts, &Want::Installed(wish))
         };
         let changes = || works().iter().map(Work::changes).sum::<usize>();

@@ -19,7 +19,11 @@ fn reading(format: Format) -> Reading {
 }
 
 fn installed(idle: Option<&str>) -> Want {
-    Want::Installed(Wish { lariat: LARIAT.into(), idle: idle.map(str::to_owned) })
+    Want::Installed(Wish {
+        lariat: LARIAT.into(),
+        idle: idle.map(str::to_owned),
+        ..Wish::default()
+    })
 }
 
 #[track_caller]
@@ -193,7 +197,7 @@ fn idle_and_a_moved_lariat_are_renewed() {
     assert_eq!((later.changes(), later.text.matches("\"10m\"").count()), (2, 2));
     // Unsaid, it stays.
     assert_eq!(install(Format::Json, &later.text), later.text);
-    let moved = Want::Installed(Wish { lariat: "/opt/lariat-next".into(), idle: None });
+    let moved = Want::Installed(Wish { lariat: "/opt/lariat-next".into(), ..Wish::default() });
     let moved = plan(reading(Format::Json), &later.text, &moved).unwrap();
     assert_eq!((moved.changes(), moved.text.matches("/opt/lariat-next").count()), (2, 2));
     assert_eq!(uninstall(Format::Json, &moved.text), text);
@@ -216,6 +220,56 @@ fn an_idle_that_is_missing_is_added_and_two_are_both_changed() {
     assert_eq!(later.changes(), 1);
     assert!(later.text.contains("    - \"--idle\"\n    - \"10m\"\n    - \"--\"\n"));
     assert_eq!(uninstall(Format::Yaml, &later.text), text);
+}
+
+/// `install --share` and `--unshare` of some servers.
+fn sharing(share: &[&str], unshare: &[&str]) -> Want {
+    let [share, unshare] = [share, unshare].map(|names| names.iter().map(ToString::to_string));
+    let (share, unshare) = (share.collect(), unshare.collect());
+    Want::Installed(Wish { lariat: LARIAT.into(), share, unshare, ..Wish::default() })
+}
+
+#[test]
+fn those_that_are_named_are_shared_and_no_others() {
+    for (format, text) in [
+        (
+            Format::Json,
+            r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y"]}, "b": {"command": ["x"]}}}"#,
+        ),
+        (
+            Format::Toml,
+            "[mcp_servers.a]\ncommand = \"npx\"\nargs = [\n  \"-y\", # yes\n]\n\n[mcp_servers.b]\ncommand = \"x\"\n",
+        ),
+        (
+            Format::Yaml,
+            "extensions:\n  a:\n    cmd: npx\n    args:\n    - -y\n  b:\n    cmd: x\n    args: [y]\n",
+        ),
+    ] {
+        let plan = |text: &str, want: Want| plan(reading(format), text, &want).unwrap();
+        let first = plan(text, sharing(&["a"], &[]));
+        assert_eq!((first.changes(), first.text.matches("--share").count()), (2, 1));
+        // Unsaid, it stays; said again, too.
+        assert_eq!(install(format, &first.text), first.text);
+        assert_eq!(plan(&first.text, sharing(&["a"], &[])).changes(), 0);
+        assert_eq!(uninstall(format, &first.text), text);
+        let neither = plan(&first.text, sharing(&[], &["a"]));
+        assert_eq!((neither.changes(), neither.text.as_str()), (1, install(format, text).as_str()));
+        let both = plan(&neither.text, sharing(&["a", "b"], &[]));
+        assert_eq!((both.changes(), both.text.matches("\"--share\"").count()), (2, 2));
+        assert_eq!(uninstall(format, &both.text), text);
+    }
+}
+
+#[test]
+fn what_does_not_go_together_with_sharing_is_left_alone() {
+    let text = "[mcp_servers.a]\ncommand = \"npx\"\nargs = [\"-y\"]\n";
+    let bounded =
+        install(Format::Toml, text).replace("\"--idle\"", "\"--memory\", \"1g\", \"--idle\"");
+    let plan = plan(reading(Format::Toml), &bounded, &sharing(&["a"], &[])).unwrap();
+    assert!(
+        matches!(&plan.servers[0].outcome, Outcome::Skipped(why) if why.contains("`--memory`"))
+    );
+    assert_eq!(plan.text, bounded);
 }
 
 #[test]
