@@ -12,7 +12,7 @@
 //! speak   mcp
 //! start   start
 //! own     docker, journal < held < books
-//! words   duration, id, moment, receipt, spec, snapshot
+//! words   bytes, duration, id, moment, receipt, spec, snapshot
 //! ```
 //!
 //! The library prints nothing and reads no environment variable; the binary does both.
@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod books;
+mod bytes;
 #[cfg(feature = "cli")]
 pub mod daemon;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::process::Command;
 /// The binary is the face above them all, and sees the library by its public names.
 const LAYERS: &[&[&str]] = &[
     // words: no I/O (dice only in tests)
-    &["dice", "duration", "id", "moment"],
+    &["bytes", "dice", "duration", "id", "moment"],
     &["receipt", "spec"],
     &["snapshot"],
     // own

@@ -6,7 +6,7 @@
 //! about what it says.
 
 use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -239,7 +239,7 @@ pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
 }
 
 /// An id or a token, exactly as it was written.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Token {
     /// Digits, and nothing that the number would not be written with again.
     Number(u64),

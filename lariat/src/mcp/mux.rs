@@ -14,6 +14,7 @@
 //! forgotten.
 
 mod down;
+mod kept;
 mod levels;
 mod subscriptions;
 mod tasks;
@@ -22,6 +23,7 @@ mod up;
 use super::envelope::{self, Line, Members, Token};
 use super::reply::{INTERNAL_ERROR, NO_SERVER, Unsent, error};
 use levels::{Change, Levels};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -39,7 +41,7 @@ const REMEMBERED: usize = 1_000;
 const LONGEST_HANDSHAKE: usize = 64 << 10;
 
 /// A client of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct Port(u32);
 
 impl Port {
@@ -48,7 +50,7 @@ impl Port {
 }
 
 /// What the clients are to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Company {
     /// Clients of one session.
     Kin,
@@ -78,7 +80,7 @@ pub(super) struct Again {
 }
 
 /// A client's request that the server has not answered.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Pending {
     port: Port,
     /// The client's own id, as it wrote it.
@@ -88,7 +90,7 @@ struct Pending {
     kind: Kind,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Kind {
     Plain,
     Initialize,
@@ -106,7 +108,7 @@ enum Kind {
 }
 
 /// A request that is over for its client.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Late {
     port: Port,
     /// A listen that the server has ended may still be answered, and then its client, which knew it
@@ -115,7 +117,7 @@ struct Late {
 }
 
 /// A server's request that a client has not answered.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     port: Port,
     /// The server's own id, as it wrote it.
@@ -123,7 +125,7 @@ struct Asked {
 }
 
 /// What the handshake has led to.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Greeting {
     NotYet,
     /// With the `InitializeResult`, as the server wrote it.
@@ -134,15 +136,17 @@ enum Greeting {
 }
 
 /// A client's own handshake, as far as it got.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Handshake {
+    #[serde(with = "kept::line")]
     initialize: Option<Vec<u8>>,
     result: Option<Box<str>>,
+    #[serde(with = "kept::line")]
     initialized: Option<Vec<u8>>,
 }
 
 /// An attached client.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Client {
     /// What it waits for: its own id, and ours.
     open: BTreeSet<(Token, u64)>,
@@ -154,8 +158,8 @@ struct Client {
     is_greeted: bool,
 }
 
-/// The state of all conversations with one server.
-#[derive(Debug)]
+/// The state of all conversations with one server. Written down and read again it is the same.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Mux {
     tools: Vec<String>,
     company: Company,
@@ -182,6 +186,7 @@ pub(super) struct Mux {
     tasks: Tasks,
     elicitations: Elicitations,
     dropped: u64,
+    #[serde(with = "kept::hazards")]
     hazards: Vec<&'static str>,
     hazards_taken: usize,
 }

@@ -1,8 +1,8 @@
 //! What the server says, on its way to whom it concerns.
 
 use super::levels::Level;
-use super::tasks;
 use super::{Asked, Company, Greeting, Kind, Late, MOST, Mux, Pending, Port, Routed, version};
+use super::{kept, tasks};
 use crate::mcp::envelope::{
     self, Edits, Envelope, Failure, Items, Line, Members, Meta, Shape, Token, own, text,
 };
@@ -111,10 +111,10 @@ impl Mux {
         let Some(port) = self.asked_one(&params) else {
             if !self.ports.is_empty() && self.company == Company::Strangers {
                 self.note_hazard(match envelope.method.as_deref() {
-                    Some("roots/list") => "the server asks for roots",
-                    Some("sampling/createMessage") => "the server asks for sampling",
-                    Some("elicitation/create") => "the server asks the user",
-                    _ => "the server asks its client",
+                    Some("roots/list") => kept::ASKS_ROOTS,
+                    Some("sampling/createMessage") => kept::ASKS_SAMPLING,
+                    Some("elicitation/create") => kept::ASKS_USER,
+                    _ => kept::ASKS,
                 });
             }
             let message = "there is not exactly one client that could be asked";
@@ -402,7 +402,7 @@ impl Mux {
             None => self.alone(),
         };
         if port.is_none() && !self.ports.is_empty() {
-            self.note_hazard("the server notifies its client of something unknown");
+            self.note_hazard(kept::NOTIFIES);
         }
         port
     }

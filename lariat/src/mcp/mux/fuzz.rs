@@ -90,6 +90,9 @@ impl Talk {
     }
 
     fn step(&mut self, step: usize) {
+        if self.dice.next(12) == 0 {
+            self.write_down();
+        }
         let many = if matches!(self.model.greeting, Greeting::ByClient(_)) { 40 } else { 4 };
         let ports = self.model.ports.clone();
         let port = ports.get(self.dice.next(ports.len())).copied();
@@ -123,6 +126,15 @@ impl Talk {
             }
         };
         self.compare(routed, expected);
+    }
+
+    /// Another process goes on where this one is: it knows what was written down, and nothing else.
+    fn write_down(&mut self) {
+        let written = serde_json::to_vec(&self.mux).unwrap();
+        self.mux = serde_json::from_slice(&written).unwrap();
+        let again: Value = serde_json::to_value(&self.mux).unwrap();
+        assert_eq!(again, serde_json::from_slice::<Value>(&written).unwrap());
+        self.story.push("written down and read again".into());
     }
 
     fn arrive(&mut self) {

@@ -4,10 +4,11 @@
 //! much for another is kept from it.
 
 use super::Port;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A log level, the most verbose first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Level(u8);
 
 const WORDS: [&str; 8] =
@@ -25,7 +26,7 @@ impl Level {
 }
 
 /// A client's wish that the server has been told of and has not answered.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Change {
     wanted: Level,
     before: Option<Level>,
@@ -33,7 +34,7 @@ pub(super) struct Change {
     pub(super) told: Level,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Levels {
     of: BTreeMap<Port, Level>,
     /// What the server has agreed to last, and in answer to which request.

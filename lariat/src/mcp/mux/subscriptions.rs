@@ -4,26 +4,27 @@
 //! when it is passed on, and no longer if the server refuses it.
 
 use super::Port;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 /// Each wish of each client is kept.
 const MOST: usize = 10_000;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Subscriptions {
     by_uri: BTreeMap<Box<str>, Holders>,
     count: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Holders {
     ports: BTreeMap<Port, Hold>,
     /// The server may have agreed to somebody since it was last told that nobody wants to know.
     server_knows: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Hold {
     /// By this request, which the server has not answered.
     Asked(u64),

@@ -1,7 +1,8 @@
 //! Work that goes on after its request was answered, and whose it is. Pure.
 
-use super::Port;
+use super::{Port, kept};
 use crate::mcp::envelope::Token;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 /// there is no such task.
 const REMEMBERED: usize = 1_000;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Task {
     /// `None` if its client is gone and it may be anybody's.
     port: Option<Port>,
@@ -18,10 +19,11 @@ struct Task {
     is_open: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Tasks {
     by_id: HashMap<Arc<str>, Task>,
     by_request: HashMap<u64, Arc<str>>,
+    #[serde(with = "kept::pairs")]
     of: BTreeMap<Option<Port>, BTreeSet<u64>>,
     open: usize,
 }
@@ -120,7 +122,7 @@ pub(super) fn is_end(status: &str) -> bool {
 }
 
 /// Who was sent to which page, for when the server says that the visit is over.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Elicitations {
     by_id: HashMap<Arc<str>, Port>,
     order: VecDeque<Arc<str>>,
