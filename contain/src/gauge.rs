@@ -35,6 +35,23 @@ impl Gauge {
         let memory = rustix::fs::memfd_create(c"lariat-gauge", flags).ok()?;
         rustix::fs::ftruncate(&memory, SIZE as u64).ok()?;
         rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW).ok()?;
+        let gauge = Gauge::over(memory)?;
+        gauge.cell(0).store(MAGIC.to_le(), Ordering::Relaxed);
+        Some(gauge)
+    }
+
+    /// The one that this descriptor was before this process became another program. `None` if it was
+    /// none.
+    pub fn again(memory: OwnedFd) -> Option<Gauge> {
+        let fixed = SealFlags::SHRINK | SealFlags::GROW;
+        let is_fixed = rustix::fs::fcntl_get_seals(&memory).ok()?.contains(fixed);
+        let size = rustix::fs::fstat(&memory).ok()?.st_size;
+        (is_fixed && size == SIZE as i64).then_some(())?;
+        Gauge::over(memory).filter(|gauge| gauge.cell(0).load(Ordering::Relaxed) == MAGIC.to_le())
+    }
+
+    /// Maps memory whose size is fixed.
+    fn over(memory: OwnedFd) -> Option<Gauge> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping of our own file, at an address that the kernel chooses. The file
         // cannot shrink any more, so no access to the first bytes of the page can fail.
@@ -42,12 +59,7 @@ impl Gauge {
             let fd = memory.as_fd().as_raw_fd();
             libc::mmap(std::ptr::null_mut(), SIZE, access, libc::MAP_SHARED, fd, 0)
         };
-        if cells == libc::MAP_FAILED {
-            return None;
-        }
-        let gauge = Gauge { memory, cells: cells.cast() };
-        gauge.cell(0).store(MAGIC.to_le(), Ordering::Relaxed);
-        Some(gauge)
+        (cells != libc::MAP_FAILED).then(|| Gauge { memory, cells: cells.cast() })
     }
 
     /// By which descriptor others find it.
@@ -118,6 +130,18 @@ mod tests {
         assert_eq!(Gauge::read(me, gauge.number()), Some(u64::MAX - 1));
         let file = File::open(format!("/proc/self/fd/{}", gauge.number())).unwrap();
         assert!(file.set_len(0).is_err(), "it can be pulled away");
+    }
+
+    #[test]
+    fn another_program_goes_on_with_it() {
+        let gauge = Gauge::new().unwrap();
+        gauge.set(7);
+        let again = Gauge::again(gauge.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        again.set(8);
+        assert_eq!(Gauge::read(Member::current().unwrap(), gauge.number()), Some(8));
+        let other = rustix::fs::memfd_create(c"other", MemfdFlags::CLOEXEC).unwrap();
+        assert!(Gauge::again(other).is_none());
+        assert!(Gauge::again(File::open("/proc/self/exe").unwrap().into()).is_none());
     }
 
     #[test]

@@ -42,6 +42,14 @@ impl Pulse {
         Some(Pulse { gauge: Gauge::new()?, base: (Instant::now(), uptime()) })
     }
 
+    /// The one that this descriptor was before this process became another program.
+    pub(crate) fn again(memory: OwnedFd) -> Option<Pulse> {
+        let (now, up) = (Instant::now(), uptime());
+        // What was said before is before this moment, too.
+        let boot = now.checked_sub(up).map(|boot| (boot, Duration::ZERO));
+        Some(Pulse { gauge: Gauge::again(memory)?, base: boot.unwrap_or((now, up)) })
+    }
+
     /// Says whether somebody waits for an answer, and when anybody last spoke.
     pub(crate) fn beat(&self, awaited: bool, spoke: Instant) {
         let spoke = self.base.1 + spoke.saturating_duration_since(self.base.0);

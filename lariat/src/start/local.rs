@@ -7,11 +7,12 @@ use super::wire::{self, Brief, Order, STREAMS, Word};
 use crate::books::Pulse;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -102,6 +103,19 @@ impl Line {
         Ok((Line { stream, buffer: Vec::new() }, Theirs(theirs.into()), streams))
     }
 
+    /// Its descriptor, and what was heard and not understood yet, for the program that this process
+    /// becomes.
+    pub(super) fn carry(&self) -> (RawFd, &[u8]) {
+        (self.stream.as_raw_fd(), &self.buffer)
+    }
+
+    /// The one that the program before had.
+    pub(super) fn carried(stream: OwnedFd, buffer: Vec<u8>) -> io::Result<Line> {
+        let stream = std::os::unix::net::UnixStream::from(stream);
+        stream.set_nonblocking(true)?;
+        Ok(Line { stream: Arc::new(UnixStream::from_std(stream)?), buffer })
+    }
+
     /// What ends the server, for whoever must be able to.
     pub(crate) fn leash(&self) -> Leash {
         Leash(self.stream.clone())
@@ -157,21 +171,65 @@ impl Line {
 
 /// A holder that was executed. It is our child, and we are to reap it.
 #[derive(Debug)]
-pub(crate) struct Holder(Option<Child>);
+pub(crate) struct Holder(Option<Offspring>);
+
+/// A child of this process.
+#[derive(Debug)]
+enum Offspring {
+    Started(Child),
+    /// Of the program that this process was before.
+    Inherited(Pid),
+}
+
+impl Offspring {
+    fn pid(&self) -> i32 {
+        match self {
+            Offspring::Started(child) => Pid::from_child(child).as_raw_pid(),
+            Offspring::Inherited(pid) => pid.as_raw_pid(),
+        }
+    }
+
+    fn kill(&mut self) {
+        // Not reaped yet, so the number is its own.
+        let _gone = match self {
+            Offspring::Started(child) => child.kill(),
+            Offspring::Inherited(pid) => kill_process(*pid, Signal::KILL).map_err(io::Error::from),
+        };
+    }
+
+    fn has_left(&mut self) -> bool {
+        // An error says that it is no child of ours any more: somebody else has reaped it.
+        match self {
+            Offspring::Started(child) => !matches!(child.try_wait(), Ok(None)),
+            Offspring::Inherited(pid) => {
+                !matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(None))
+            }
+        }
+    }
+}
 
 /// How long it may take from closing its socket to being gone.
 const LEAVES: Duration = Duration::from_millis(100);
 
 /// Holders that nobody waits for any more and that have not left yet.
-static LEAVING: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+static LEAVING: Mutex<Vec<Offspring>> = Mutex::new(Vec::new());
 
 impl Holder {
     /// Ends it at once: it has nothing more to do, or does not do it.
     pub(crate) fn kill(&mut self) {
         if let Some(child) = &mut self.0 {
-            // Not reaped yet, so the number is its own.
-            let _gone = child.kill();
+            child.kill();
         }
+    }
+
+    /// Its pid, for the program that this process becomes.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        self.0.as_ref().map(Offspring::pid)
+    }
+
+    /// The one that the program before had under this pid.
+    pub(crate) fn inherited(pid: Option<i32>) -> Holder {
+        Holder(pid.and_then(Pid::from_raw).map(Offspring::Inherited))
     }
 
     /// Waits until it has left, which it is about to.
@@ -184,7 +242,7 @@ impl Holder {
 
     /// True if it has left.
     fn is_reaped(&mut self) -> bool {
-        let left = self.0.as_mut().is_none_or(has_left);
+        let left = self.0.as_mut().is_none_or(Offspring::has_left);
         if left {
             self.0 = None;
         }
@@ -195,16 +253,17 @@ impl Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         let mut leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
-        leaving.retain_mut(|child| !has_left(child));
+        leaving.retain_mut(|child| !child.has_left());
         if !self.is_reaped() {
             leaving.extend(self.0.take());
         }
     }
 }
 
-fn has_left(child: &mut Child) -> bool {
-    // An error says that it is no child of ours any more: somebody else has reaped it.
-    !matches!(child.try_wait(), Ok(None))
+/// The pids of those that nobody waits for any more.
+pub(crate) fn leaving() -> Vec<i32> {
+    let leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
+    leaving.iter().map(Offspring::pid).collect()
 }
 
 /// What a server finds around it, where that is not what its owner finds.
@@ -239,6 +298,7 @@ pub(crate) async fn execute(
     command.arg(VERB).envs(own).process_group(0);
     command.stdin(Stdio::from(theirs.0)).stdout(Stdio::null()).stderr(Stdio::null());
     // Executing takes a millisecond, in which others have better things to do than to wait.
-    let executed = tokio::task::spawn_blocking(move || Ok(Holder(Some(command.spawn()?))));
+    let executed =
+        tokio::task::spawn_blocking(move || Ok(Holder(Some(Offspring::Started(command.spawn()?)))));
     executed.await.unwrap_or_else(|e| Err(io::Error::other(e)))
 }

@@ -1,5 +1,9 @@
 //! What passes between a server's task and its holder, from the first word to the receipt.
 
+mod carried;
+
+pub(crate) use carried::Carried;
+
 use super::Containers;
 use super::image;
 use super::local::{self, Environment, Holder, Leash, Line, Streams, Theirs};

@@ -5,7 +5,9 @@
 //! need our own dispositions, and a command under us must get what it would have got without us; so
 //! both are read by a constructor that runs earlier.
 
-use std::os::fd::RawFd;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
@@ -47,6 +49,54 @@ pub(crate) fn restore_dispositions() {
     set(libc::SIGCHLD, SIGCHLD_WAS_IGNORED.load(Ordering::Relaxed));
 }
 
+/// Takes a descriptor above 2 that this process was given over exec. Each can be taken once; `None` if
+/// there is none.
+///
+/// As with those that leaked: what survived an exec lacks close-on-exec and is nobody's, and once it is
+/// taken it has that.
+pub fn inherited(number: RawFd) -> Option<OwnedFd> {
+    // SAFETY: fcntl only reads the flags, and fails on a number that is not open.
+    if number <= 2 || unsafe { libc::fcntl(number, libc::F_GETFD) } != 0 {
+        return None;
+    }
+    // SAFETY: it is open and lacks close-on-exec, so it was opened by another program, and nothing in
+    // this one owns it: whoever is given it here gives it that flag first.
+    unsafe {
+        libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
+        Some(OwnedFd::from_raw_fd(number))
+    }
+}
+
+/// Becomes another program, which has these descriptors under the same numbers. Returns only if that
+/// fails; this process is then as it was.
+pub fn turn_into(
+    program: BorrowedFd<'_>,
+    args: &[CString],
+    env: &[CString],
+    keep: &[RawFd],
+) -> io::Error {
+    let pointers = |words: &[CString]| {
+        let words = words.iter().map(|word| word.as_ptr());
+        words.chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
+    let (args, env) = (pointers(args), pointers(env));
+    let mark = |flag: i32| {
+        for number in keep {
+            // SAFETY: fcntl only sets a flag, and fails on a number that is not open.
+            unsafe { libc::fcntl(*number, libc::F_SETFD, flag) };
+        }
+    };
+    mark(0);
+    restore_dispositions();
+    // SAFETY: both lists end with a null and point to words that end with one, all of them there
+    // until the call returns, if it does.
+    unsafe { libc::fexecve(program.as_raw_fd(), args.as_ptr(), env.as_ptr()) };
+    let error = io::Error::last_os_error();
+    set(libc::SIGPIPE, true);
+    mark(libc::FD_CLOEXEC);
+    error
+}
+
 /// Closes descriptors above 2 that leaked into this process over exec.
 ///
 /// A careless host leaks the ends of other pipes into everything it starts, perhaps the writing end
@@ -65,5 +115,38 @@ pub fn close_leaked() {
                 libc::close(fd);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn what_this_program_opened_was_not_inherited() {
+        let own = File::open("/proc/self/exe").unwrap();
+        assert!(inherited(own.as_raw_fd()).is_none());
+        assert!(inherited(9999).is_none() && inherited(-1).is_none() && inherited(0).is_none());
+    }
+
+    #[test]
+    fn each_can_be_taken_once() {
+        let own = File::open("/proc/self/exe").unwrap();
+        // As if it came over exec: its number, and no flag.
+        let given = rustix::io::dup(&own).unwrap();
+        let number = std::os::fd::IntoRawFd::into_raw_fd(given);
+        assert!(inherited(number).is_some_and(|taken| taken.as_raw_fd() == number));
+        assert!(inherited(number).is_none());
+    }
+
+    #[test]
+    fn what_is_no_program_changes_nothing() {
+        let file = File::open("/proc/self/status").unwrap();
+        let (kept, word) = (File::open("/proc/self/exe").unwrap(), c"x".to_owned());
+        let error = turn_into(std::os::fd::AsFd::as_fd(&file), &[word], &[], &[kept.as_raw_fd()]);
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        assert!(inherited(kept.as_raw_fd()).is_none(), "it would be leaked");
+        assert!(is_ignored(libc::SIGPIPE));
     }
 }
