@@ -12,6 +12,7 @@ pub mod config;
 mod crowd;
 mod gateway;
 mod handle;
+pub mod handover;
 mod http;
 pub mod joining;
 mod keys;
@@ -24,6 +25,7 @@ mod outside;
 mod page;
 mod picture;
 mod registry;
+mod rest;
 mod routes;
 mod web;
 
@@ -38,15 +40,19 @@ use crate::session::Config;
 use api::Problem;
 use contain::Member;
 use handle::Desk;
+use handover::{Estate, Inheritance};
 use http::Places;
+use joining::Seated;
 use lease::Line;
 use registry::Registry;
+use rest::Rest;
 use std::io;
+use std::os::fd::RawFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use web::Web;
@@ -131,6 +137,15 @@ pub struct Farewell {
     pub survivors: Vec<Survivor>,
 }
 
+/// By what a daemon is known as the one that has its name, and what the one before has left to it.
+#[derive(Debug)]
+pub struct Name {
+    /// The descriptor of the lock, which the next is to have as well.
+    pub lock: RawFd,
+    /// From the program that this process was before.
+    pub inheritance: Option<Inheritance>,
+}
+
 /// Ways in beside the socket.
 #[derive(Debug, Default)]
 pub struct Doors {
@@ -146,13 +161,21 @@ pub struct Doors {
 /// and nobody else.
 pub async fn run(
     listener: UnixListener,
+    name: Name,
     doors: Doors,
     defaults: Defaults,
     shutdown: impl Future<Output = ()>,
     retired: impl Future<Output = ()>,
 ) -> io::Result<Farewell> {
     let idle = defaults.idle;
-    let pool = Pool::new(defaults.pool())?;
+    let (pool, inherited) = match name.inheritance {
+        None => (Pool::new(defaults.pool())?, None),
+        Some(Inheritance { pool, seats, .. }) => {
+            let (pool, hubs) = Pool::carried(defaults.pool(), pool)?;
+            (pool, Some((hubs, seats)))
+        }
+    };
+    let (asking, mut asked) = mpsc::channel(1);
     let defaults =
         Defaults { session: Config { pool: Some(pool.clone()), ..defaults.session }, ..defaults };
     let desk = Arc::new(Desk {
@@ -162,6 +185,8 @@ pub async fn run(
         retired: watch::Sender::new(false),
         web: Web::new(),
         pool: pool.clone(),
+        rest: Rest::new(),
+        asking,
     });
     if let Some(door) = doors.page {
         desk.web.open(&desk, door)?;
@@ -174,6 +199,18 @@ pub async fn run(
         tokio::spawn(async move { clerk::keep(pool, &minutes, &over).await })
     };
     let mut connections = JoinSet::new();
+    if let Some((mut hubs, seats)) = inherited {
+        for seat in seats {
+            // One whose streams are not there any more has left.
+            let Ok(seated) = Seated::carried(&pool, &mut hubs, seat) else { continue };
+            let (desk, place) = (desk.clone(), room.seats.free.clone().try_acquire_owned());
+            connections.spawn(async move {
+                joining::stay(&desk, seated).await;
+                drop(place);
+            });
+        }
+        pool.go_on(hubs);
+    }
     let (mut shutdown, mut retired) = (pin!(shutdown), pin!(retired));
     let mut listener = Some(listener);
     let mut quiet_since = None;
@@ -197,6 +234,16 @@ pub async fn run(
                 desk.retired.send_replace(true);
                 for stream in waiting(listener.take()) {
                     connections.spawn(connection(desk.clone(), stream, room.clone()));
+                }
+                continue;
+            }
+            Some(asked) = asked.recv(), if listener.is_some() => {
+                if let Some(listener) = &listener {
+                    let is_answered = || room.connections.are_free();
+                    let (lock, outside) = (name.lock, outside.as_ref());
+                    let estate =
+                        Estate { desk: &desk, listener, lock, outside, is_answered: &is_answered };
+                    handover::hand_over(estate, asked).await;
                 }
                 continue;
             }
@@ -302,14 +349,21 @@ async fn connection(desk: Arc<Desk>, stream: UnixStream, room: Room) {
         return http::refuse(stream, &problem, FIRST_REQUEST).await;
     }
     let mut stopped = desk.stopped.subscribe();
-    let first = timeout(FIRST_REQUEST, joining::is_knock(&stream));
-    let is_knock = tokio::select! {
-        first = first => matches!(first, Ok(Ok(true))),
+    let first = timeout(FIRST_REQUEST, joining::first_byte(&stream));
+    let first = tokio::select! {
+        first = first => first.ok().and_then(Result::ok).flatten(),
         // Whoever has asked by now is told.
-        _ = stopped.wait_for(|stopped| *stopped) => false,
+        _ = stopped.wait_for(|stopped| *stopped) => None,
     };
     match place {
-        _ if is_knock => {
+        _ if first == Some(handover::ASK) => {
+            drop(place);
+            if let Ok(Ok(asked)) = timeout(FIRST_REQUEST, handover::heard(stream)).await {
+                // There is nobody to be told while another is handed everything.
+                let _busy = desk.asking.try_send(asked);
+            }
+        }
+        _ if first == Some(joining::KNOCK) => {
             drop(place);
             let seat = room.seats.free.try_acquire_owned().ok();
             joining::serve(&desk, stream, seat).await;

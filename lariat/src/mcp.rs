@@ -30,6 +30,8 @@ pub use client::{Client, Error, Offer};
 pub use connection::{Connection, Hello, Rules};
 pub(crate) use frame::Frames;
 pub(crate) use mux::Company;
+#[cfg(feature = "cli")]
+pub(crate) use mux::{Port, hazard};
 pub(crate) use reply::refusal;
 
 /// The newest revision of each era that we speak.

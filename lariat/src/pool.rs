@@ -12,8 +12,11 @@
 //! hub       a process and its clients
 //! drive     what becomes of it: started, asleep, started again, ended
 //! seat      a client's place, before and after it is decided which
+//! carried   all of it, handed to the next program
 //! ```
 
+#[cfg(feature = "cli")]
+pub(crate) mod carried;
 mod drive;
 mod hub;
 mod key;
@@ -31,6 +34,7 @@ use crate::spec::{ServerSpec, Share};
 use crate::start::local;
 use crate::start::talk::{Gone, Household};
 use contain::{Choice, Ladder, Mark, Member};
+use drive::Begin;
 use hub::{Hub, Parting};
 use key::Key;
 use std::io;
@@ -38,7 +42,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use verdict::Terms;
 
 /// How many notices a listener may be behind.
@@ -159,6 +163,10 @@ struct Inner {
     notices: broadcast::Sender<Notice>,
     /// How many there are.
     hubs: watch::Sender<usize>,
+    /// True while everything is to stay as it is.
+    rest: watch::Sender<bool>,
+    /// One more process does.
+    rested: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -202,15 +210,22 @@ struct Failed {
 impl Pool {
     /// An empty one.
     pub fn new(config: Config) -> io::Result<Pool> {
+        let id = SessionId::of(Mark::random()?);
+        Pool::with_id(config, id)
+    }
+
+    fn with_id(config: Config, id: SessionId) -> io::Result<Pool> {
         let no_holder = "no program is named that can hold a server";
         let holder = config.holder.clone().or_else(local::this_program);
         Ok(Pool(Arc::new(Inner {
             holder: holder.ok_or_else(|| io::Error::other(no_holder))?,
-            id: SessionId::of(Mark::random()?),
+            id,
             started: AtomicBool::new(false),
             table: Mutex::default(),
             notices: broadcast::Sender::new(NOTICES),
             hubs: watch::Sender::new(0),
+            rest: watch::Sender::new(false),
+            rested: Notify::new(),
             config,
         })))
     }
@@ -284,7 +299,7 @@ impl Pool {
         table.hubs.push(hub.clone());
         self.0.hubs.send_modify(|hubs| *hubs += 1);
         let household = Arc::new(self.0.household(&hub));
-        tokio::spawn(drive::drive(hub.clone(), household, Arc::downgrade(&self.0)));
+        tokio::spawn(drive::drive(hub.clone(), household, Arc::downgrade(&self.0), Begin::New));
         hub
     }
 

@@ -18,6 +18,8 @@ mod checker;
 mod client;
 #[path = "pool/deaths.rs"]
 mod deaths;
+#[path = "pool/handover.rs"]
+mod handover;
 #[path = "pool/hazards.rs"]
 mod hazards;
 #[path = "pool/keys.rs"]
@@ -46,6 +48,7 @@ fn main() {
     let mut tests: Vec<Trial> = answers::tests();
     tests.extend(bounds::tests());
     tests.extend(deaths::tests());
+    tests.extend(handover::tests());
     tests.extend(hazards::tests());
     tests.extend(keys::tests());
     tests.extend(library::tests());

@@ -2,9 +2,12 @@
 
 use super::Defaults;
 use super::api::{self, Call, Closed, Open, Problem, Refresh, Request as _, echo};
+use super::handover::Asked;
 use super::http::{self, Answer, Content};
+use super::joining::Seated;
 use super::lease::{Lease, Line, Unowned};
 use super::registry::{Entry, Registry};
+use super::rest::Rest;
 use super::routes::{self, Found, Unknown, Verb};
 use super::web::Web;
 use crate::pool::Pool;
@@ -40,6 +43,10 @@ pub(super) struct Desk {
     pub(super) web: Web,
     /// Servers that sessions have together.
     pub(super) pool: Pool,
+    /// Hosts that have joined it, while everything rests.
+    pub(super) rest: Rest<Seated>,
+    /// Whoever wants this daemon to become the next one.
+    pub(super) asking: mpsc::Sender<Asked>,
 }
 
 impl Desk {

@@ -12,4 +12,5 @@ mod wire;
 pub use guest::{Declined, Guest, Parted};
 pub use wire::{Brief, Text};
 
-pub(super) use seated::{is_knock, serve};
+pub(super) use seated::{Carried, Seated, first_byte, message, serve, stay};
+pub(super) use wire::KNOCK;

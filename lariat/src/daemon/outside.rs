@@ -133,6 +133,11 @@ impl Outside {
         self.everybody.crowd.is_empty() && self.everybody.gateway.is_empty()
     }
 
+    /// True if somebody has a session who may come back.
+    pub(super) fn has_sessions(&self) -> bool {
+        !self.everybody.gateway.is_empty()
+    }
+
     /// Returns when all has been said. If it is dropped before, nothing more is.
     pub(super) async fn closed(mut self) {
         let _ended = (&mut self.serving.0).await;

@@ -95,6 +95,11 @@ impl Web {
         self.crowd.is_empty() && self.opened().as_ref().is_none_or(has_none)
     }
 
+    /// True if somebody has a session who may come back.
+    pub(super) fn has_sessions(&self) -> bool {
+        self.opened().as_ref().is_some_and(|opened| !opened.page.gateway.is_empty())
+    }
+
     /// Serves the page by this door.
     pub(super) fn open(&self, desk: &Desk, door: Door) -> io::Result<()> {
         self.open_locked(&mut self.opened(), desk, door).map(|_page| ())

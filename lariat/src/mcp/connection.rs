@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot, watch};
 
+#[cfg(feature = "cli")]
+pub(crate) mod carried;
 mod error;
 mod parking;
 mod run;
@@ -31,7 +33,7 @@ mod seat;
 
 pub use error::{Ended, Error};
 use parking::Parking;
-pub(crate) use run::Opening;
+pub(crate) use run::{Opening, Wire};
 pub(crate) use seat::{Ear, Mouth};
 
 /// What holds for everybody who speaks with a server.

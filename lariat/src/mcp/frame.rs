@@ -61,6 +61,16 @@ impl Frames {
         self.given == self.buffer.len()
     }
 
+    /// What is in it and was not given out.
+    pub(crate) fn waiting(&self) -> &[u8] {
+        &self.buffer[self.given..]
+    }
+
+    /// One in which this is.
+    pub(crate) fn of(bytes: Vec<u8>) -> Frames {
+        Frames { buffer: bytes, given: 0, searched: 0 }
+    }
+
     fn compact(&mut self) {
         self.buffer.drain(..self.given);
         self.searched -= self.given;

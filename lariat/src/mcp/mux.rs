@@ -22,6 +22,8 @@ mod up;
 
 use super::envelope::{self, Line, Members, Token};
 use super::reply::{INTERNAL_ERROR, NO_SERVER, Unsent, error};
+#[cfg(feature = "cli")]
+pub(crate) use kept::hazard;
 use levels::{Change, Levels};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -42,7 +44,7 @@ const LONGEST_HANDSHAKE: usize = 64 << 10;
 
 /// A client of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(super) struct Port(u32);
+pub(crate) struct Port(u32);
 
 impl Port {
     /// Our own client. It is always there and is never asked anything.
@@ -347,6 +349,12 @@ impl Mux {
         if !self.hazards.contains(&hazard) {
             self.hazards.push(hazard);
         }
+    }
+
+    /// The same once more. `None` if it could not be written down.
+    #[cfg(feature = "cli")]
+    pub(super) fn again(&self) -> Option<Mux> {
+        serde_json::from_slice(&serde_json::to_vec(self).ok()?).ok()
     }
 
     /// One more client.

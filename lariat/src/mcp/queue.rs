@@ -8,6 +8,7 @@
 //!
 //! Whoever will say nothing more [ends](Queue::end) it; what was queued before is still written.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -88,7 +89,89 @@ impl Drop for Parcel {
 }
 
 /// The far end.
-pub(super) type Parcels = UnboundedReceiver<Parcel>;
+#[derive(Debug)]
+pub(super) struct Parcels {
+    coming: UnboundedReceiver<Parcel>,
+    /// Taken out to be written, the next first. Their room is given back when they are written.
+    taken: VecDeque<Parcel>,
+    /// How much of the first is written.
+    written: usize,
+}
+
+impl Parcels {
+    /// The next, once there is one; nothing when there will be none. Nothing is lost if this is dropped
+    /// before it is done.
+    pub(super) async fn recv(&mut self) -> Option<Parcel> {
+        match self.taken.pop_front() {
+            Some(parcel) => Some(parcel),
+            None => self.coming.recv().await,
+        }
+    }
+
+    /// The next, if there is one.
+    pub(super) fn try_recv(&mut self) -> Option<Parcel> {
+        self.taken.pop_front().or_else(|| self.coming.try_recv().ok())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.coming.is_empty()
+    }
+
+    async fn first(&mut self) -> Option<&Parcel> {
+        if self.taken.is_empty() {
+            let parcel = self.coming.recv().await?;
+            self.taken.push_back(parcel);
+        }
+        self.taken.front()
+    }
+
+    /// Takes out what can be written together with the first. Says how many that are.
+    fn gather(&mut self) -> usize {
+        let mut bytes: usize = self.taken.iter().map(|parcel| parcel.line.len()).sum();
+        while bytes < BATCH
+            && self.taken.back().is_none_or(|last| !last.line.is_empty())
+            && let Ok(parcel) = self.coming.try_recv()
+        {
+            bytes += parcel.line.len();
+            self.taken.push_back(parcel);
+        }
+        self.taken.len()
+    }
+
+    /// What is not written of the first, if anything.
+    fn rest(&self) -> Option<&[u8]> {
+        self.lines().next().filter(|rest| !rest.is_empty())
+    }
+
+    /// What is taken out and not written.
+    fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        let skip = |at| if at == 0 { self.written } else { 0 };
+        self.taken.iter().enumerate().map(move |(at, parcel)| &parcel.line[skip(at)..])
+    }
+
+    fn wrote(&mut self, count: usize) -> std::io::Result<()> {
+        if count == 0 {
+            return Err(std::io::ErrorKind::WriteZero.into());
+        }
+        self.written += count;
+        while let Some(first) = self.taken.front().filter(|first| !first.line.is_empty())
+            && let Some(more) = self.written.checked_sub(first.line.len())
+        {
+            self.written = more;
+            self.taken.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Everything that waits here, in order and with its line ends; what is empty says that nothing
+    /// more comes. It still waits after that.
+    pub(super) fn waiting(&mut self) -> impl Iterator<Item = &[u8]> {
+        while let Ok(parcel) = self.coming.try_recv() {
+            self.taken.push_back(parcel);
+        }
+        self.lines()
+    }
+}
 
 /// The queue was closed, or its far end is gone.
 #[derive(Debug, PartialEq, Eq)]
@@ -97,8 +180,9 @@ pub(super) struct Over;
 impl Queue {
     /// An empty one.
     pub(super) fn new() -> (Queue, Parcels) {
-        let (lines, parcels) = unbounded_channel();
+        let (lines, coming) = unbounded_channel();
         let [room, spare] = [ROOM, SPARE].map(|bytes| Arc::new(Semaphore::new(bytes)));
+        let parcels = Parcels { coming, taken: VecDeque::new(), written: 0 };
         (Queue { lines, room, spare, lent: Arc::default() }, parcels)
     }
 
@@ -186,6 +270,19 @@ impl Queue {
         self.lines.send(Parcel { line, _room: room, lent }).map_err(|_| Over)
     }
 
+    /// Queues again what waited at another far end, as [`Parcels::waiting`] has given it.
+    pub(super) fn restore(&self, line: Vec<u8>) {
+        let bytes = line.len().clamp(1, ROOM) as u32;
+        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).ok();
+        let owed = room.is_none() && !line.is_empty();
+        let lent = owed.then(|| self.lent.clone());
+        if owed {
+            self.lent.bytes.fetch_add(line.len(), Ordering::Relaxed);
+        }
+        // Whoever restores has the far end.
+        let _gone = self.lines.send(Parcel { line, _room: room, lent });
+    }
+
     /// Nothing that is queued after this is written.
     pub(super) fn end(&self) {
         // Without a far end there is nobody to be told.
@@ -201,35 +298,30 @@ impl Queue {
     }
 }
 
-/// Writes lines until there are no more, or until it was said that there are no more.
+/// Writes lines until there are no more, or until it was said that there are no more. If this is dropped
+/// before it is done, whatever is not written yet is still at the far end.
 pub(super) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     parcels: &mut Parcels,
 ) -> std::io::Result<()> {
     let mut batch = Vec::new();
-    while let Some(parcel) = parcels.recv().await {
-        if parcel.line.is_empty() {
+    while let Some(first) = parcels.first().await {
+        if first.line.is_empty() {
             return to.flush().await;
         }
-        if parcels.is_empty() || parcel.line.len() > BATCH {
-            to.write_all(&parcel.line).await?;
-        } else {
-            // Their room is given back when they are written, and not when they are copied.
-            let mut taken = vec![parcel];
-            let mut over = false;
-            batch.clear();
-            batch.extend_from_slice(taken[0].line());
-            while batch.len() < BATCH
-                && !over
-                && let Ok(parcel) = parcels.try_recv()
-            {
-                over = parcel.line.is_empty();
-                batch.extend_from_slice(parcel.line());
-                taken.push(parcel);
+        if parcels.gather() == 1 {
+            while let Some(rest) = parcels.rest() {
+                let count = to.write(rest).await?;
+                parcels.wrote(count)?;
             }
-            to.write_all(&batch).await?;
-            if over {
-                return to.flush().await;
+        } else {
+            batch.clear();
+            parcels.lines().for_each(|line| batch.extend_from_slice(line));
+            let mut rest = &batch[..];
+            while !rest.is_empty() {
+                let count = to.write(rest).await?;
+                parcels.wrote(count)?;
+                rest = &rest[count..];
             }
         }
         if parcels.is_empty() {

@@ -6,14 +6,16 @@
 //! clients with it, each of which sees what it would see of a server of its own.
 
 use super::Handle;
-use super::hub::{Hub, Parting, TOLD};
+use super::hub::{Hub, Parting, Resting, TOLD};
 use super::seat::Over;
 use super::verdict::Verdict;
-use crate::mcp::connection::Error;
+use crate::mcp::connection::{Ended, Error, Opening, Wire};
 use crate::start::talk::{self, Gone, Heard, Household, Talk};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{sleep, sleep_until, timeout};
 
@@ -35,6 +37,8 @@ enum Stop {
     Parted(Parting),
     /// Somebody said so.
     Told,
+    /// Everything rests, and this has been left where others find it.
+    Rested,
     /// It left, or never came to be.
     Left(Over),
 }
@@ -55,20 +59,47 @@ impl Drop for EndsWithTask {
     }
 }
 
+/// From where on a process is driven.
+pub(super) enum Begin {
+    /// There is none yet.
+    New,
+    /// It sleeps.
+    Asleep,
+    /// It runs.
+    Running(Box<Run>),
+}
+
+/// A process that runs, and what is on its way to and from it.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) talk: Talk,
+    pub(super) wire: Wire<Sender, Receiver>,
+    /// Since when nobody has used it.
+    pub(super) empty_since: Option<Instant>,
+}
+
 /// Drives one process to its end.
-pub(super) async fn drive(hub: Arc<Hub>, household: Arc<Household>, pool: Handle) {
+pub(super) async fn drive(hub: Arc<Hub>, household: Arc<Household>, pool: Handle, from: Begin) {
     let _ends = EndsWithTask(hub.clone());
-    let mut past = Gone::default();
+    let mut from = Some(from);
     let mut again = false;
     loop {
-        let (stop, gone) = run(&hub, &household, &pool, again).await;
-        past = std::mem::take(&mut past).debts();
-        past.add(gone);
-        if !matches!(stop, Stop::Slept) {
-            break;
+        match from.take().unwrap_or(Begin::New) {
+            Begin::Asleep => {}
+            from => {
+                let run = match from {
+                    Begin::Running(run) => Some(*run),
+                    _ => None,
+                };
+                let (stop, gone) = stay(&hub, &household, &pool, again, run).await;
+                hub.account(gone);
+                if !matches!(stop, Stop::Slept) {
+                    break;
+                }
+                hub.enter("asleep");
+                tell(&pool, &hub, "asleep");
+            }
         }
-        hub.enter("asleep");
-        tell(&pool, &hub, "asleep");
         again = true;
         if !wakes(&hub, &pool).await {
             break;
@@ -77,6 +108,7 @@ pub(super) async fn drive(hub: Arc<Hub>, household: Arc<Household>, pool: Handle
         tell(&pool, &hub, "awake");
     }
     hub.fail(Over { why: "it was ended".into(), code: TOLD });
+    let past = std::mem::take(&mut hub.inner().past);
     hub.gone.send_replace(Some(past));
     if let Some(pool) = pool.upgrade() {
         pool.forget(&hub);
@@ -110,19 +142,106 @@ async fn wakes(hub: &Arc<Hub>, pool: &Handle) -> bool {
         tokio::select! {
             biased;
             () = is_told(&mut told) => return false,
+            () = rests(pool) => drop(hub.rest(Resting::Asleep, pool).await),
             () = hub.connection.wanted() => return true,
             () = hub.connection.company_changed() => {}
         }
     }
 }
 
-/// Starts it, and stays with it until it is gone.
-async fn run(
+/// Waits until everything is to rest.
+async fn rests(pool: &Handle) {
+    let Some(mut rest) = pool.upgrade().map(|pool| pool.rest.subscribe()) else {
+        return std::future::pending().await;
+    };
+    // One that is gone calls nobody.
+    if rest.wait_for(|rest| *rest).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Starts it, unless it runs, and stays with it until it is gone.
+async fn stay(
     hub: &Arc<Hub>,
     household: &Arc<Household>,
     pool: &Handle,
     again: bool,
+    run: Option<Run>,
 ) -> (Stop, Gone) {
+    let started = match run {
+        Some(run) => Ok(run),
+        None => start(hub, household, pool, again).await,
+    };
+    let (mut run, stop) = match started {
+        Ok(run) => (run, None),
+        Err((Some(run), stop)) => (run, Some(stop)),
+        Err((None, stop)) => return (stop, Gone::default()),
+    };
+    let stop = match stop {
+        Some(stop) => stop,
+        None => loop {
+            let running = go_on(hub, &mut run.wire);
+            let stop = attend(hub, pool, &mut run.talk, pin!(running), &mut run.empty_since).await;
+            match stop {
+                Stop::Rested => match hub.rest(Resting::Running(Box::new(run)), pool).await {
+                    Some(Resting::Running(rested)) => run = *rested,
+                    _ => return (Stop::Told, Gone { unaccounted: true, ..Gone::default() }),
+                },
+                stop => break stop,
+            }
+        },
+    };
+    let Run { mut talk, mut wire, .. } = run;
+    match &stop {
+        Stop::Slept | Stop::Rested => {}
+        Stop::Unused | Stop::Unready | Stop::Parted(_) => hub.enter("ending"),
+        Stop::Told => {
+            hub.enter("ending");
+            hub.fail(Over { why: "its server was told to end".into(), code: TOLD });
+        }
+        Stop::Left(over) => {
+            hub.enter("ending");
+            if let Some(pool) = pool.upgrade() {
+                pool.strike(hub);
+            }
+            hub.fail(over.clone());
+        }
+    }
+    let gone = match stop {
+        Stop::Parted(Parting::Said) => end_heard(&mut talk, go_on(hub, &mut wire)).await,
+        Stop::Parted(Parting::Unheard) | Stop::Unready => {
+            drop(wire);
+            talk.hasten().await
+        }
+        _ => {
+            // Closes the server's stdin.
+            drop(wire);
+            talk.end().await
+        }
+    };
+    if let Stop::Parted(_) = stop {
+        hub.finish(Over { why: talk.why_left().await, code: talk.code().unwrap_or(TOLD) });
+    }
+    let mut inner = hub.inner();
+    inner.leash = None;
+    inner.trace = None;
+    drop(inner);
+    (stop, gone)
+}
+
+/// The conversation with a process that was greeted.
+async fn go_on(hub: &Hub, wire: &mut Wire<Sender, Receiver>) -> Ended {
+    let (opened, _at_once) = oneshot::channel();
+    hub.connection.run(wire, Opening::Straight, opened).await
+}
+
+/// From nothing to a process that was greeted; or as far as it came, and why no further.
+async fn start(
+    hub: &Arc<Hub>,
+    household: &Arc<Household>,
+    pool: &Handle,
+    again: bool,
+) -> Result<Run, (Option<Run>, Stop)> {
     let fail = |why: String, code| {
         let over = Over { why, code };
         if let Some(pool) = pool.upgrade() {
@@ -132,25 +251,22 @@ async fn run(
         hub.fail(over.clone());
         Stop::Left(over)
     };
-    let (mut talk, theirs, streams) = match Talk::new(household, hub.name()) {
-        Ok(made) => made,
-        Err(e) => return (fail(format!("its streams cannot be made: {e}"), 125), Gone::default()),
-    };
+    let (mut talk, theirs, streams) = Talk::new(household, hub.name())
+        .map_err(|e| (None, fail(format!("its streams cannot be made: {e}"), 125)))?;
     {
         let mut inner = hub.inner();
         if inner.let_go {
-            return (Stop::Told, Gone::default());
+            return Err((None, Stop::Told));
         }
         inner.leash = Some(talk.leash());
         (inner.trace, inner.since) = (Some(talk.trace()), Instant::now());
     }
     let mut told = hub.told.subscribe();
-    let (stdin, stdout, pulse) = (streams.stdin, streams.stdout, streams.pulse);
+    let mut wire = Wire::new(streams.stdin, streams.stdout);
     let (opened, greeted) = oneshot::channel();
-    let running = hub.connection.run(stdin, stdout, hub.opening(again), opened);
-    let mut running = Box::pin(running);
     let spec = &hub.server.spec;
     let started = async {
+        let mut running = pin!(hub.connection.run(&mut wire, hub.opening(again), opened));
         // Waiting for others is not the server's own time.
         let turn = talk::turn().await;
         let begun = timeout(spec.startup_timeout, async {
@@ -171,57 +287,24 @@ async fn run(
         started = started => Ok(started),
         () = is_unused(hub, pool) => Err(Stop::Unready),
     };
-    let stop = match started {
-        Err(stop) => stop,
+    let run = Run { talk, wire, empty_since: None };
+    match started {
+        Err(stop) => Err((Some(run), stop)),
         Ok(Err(why)) => {
-            let Over { why, code } = left(hub, &talk, why);
-            fail(why, code)
+            let Over { why, code } = left(hub, &run.talk, why);
+            let stop = fail(why, code);
+            Err((Some(run), stop))
         }
         Ok(Ok(())) => {
-            hub.connection.show(pulse);
+            hub.connection.show(streams.pulse);
             hub.enter("ready");
             hub.ready.send_replace(true);
             if let Some(pool) = pool.upgrade() {
                 pool.started(&hub.key, None);
             }
-            attend(hub, pool, &mut talk, running.as_mut()).await
-        }
-    };
-    match &stop {
-        Stop::Slept => {}
-        Stop::Unused | Stop::Unready | Stop::Parted(_) => hub.enter("ending"),
-        Stop::Told => {
-            hub.enter("ending");
-            hub.fail(Over { why: "its server was told to end".into(), code: TOLD });
-        }
-        Stop::Left(over) => {
-            hub.enter("ending");
-            if let Some(pool) = pool.upgrade() {
-                pool.strike(hub);
-            }
-            hub.fail(over.clone());
+            Ok(run)
         }
     }
-    let gone = match stop {
-        Stop::Parted(Parting::Said) => end_heard(&mut talk, running).await,
-        Stop::Parted(Parting::Unheard) | Stop::Unready => {
-            drop(running);
-            talk.hasten().await
-        }
-        _ => {
-            // Closes the server's stdin.
-            drop(running);
-            talk.end().await
-        }
-    };
-    if let Stop::Parted(_) = stop {
-        hub.finish(Over { why: talk.why_left().await, code: talk.code().unwrap_or(TOLD) });
-    }
-    let mut inner = hub.inner();
-    inner.leash = None;
-    inner.trace = None;
-    drop(inner);
-    (stop, gone)
 }
 
 /// Ends a server that knows that nothing more will be said to it. Its last words are still heard.
@@ -272,7 +355,7 @@ async fn is_unused(hub: &Arc<Hub>, pool: &Handle) {
 async fn greet(
     hub: &Hub,
     talk: &mut Talk,
-    mut running: std::pin::Pin<&mut impl Future>,
+    mut running: Pin<&mut impl Future>,
     mut greeted: oneshot::Receiver<Result<(), Error>>,
 ) -> Result<(), String> {
     loop {
@@ -299,11 +382,11 @@ async fn attend(
     hub: &Arc<Hub>,
     pool: &Handle,
     talk: &mut Talk,
-    mut running: std::pin::Pin<&mut impl Future>,
+    mut running: Pin<&mut impl Future>,
+    empty_since: &mut Option<Instant>,
 ) -> Stop {
     let mut told = hub.told.subscribe();
     let mut parted = hub.parted.subscribe();
-    let mut empty_since = None;
     let mut known_hazard = false;
     loop {
         if let (Some(why), false, Some(pool)) =
@@ -330,7 +413,7 @@ async fn attend(
                 _ => Some(LOOK),
             }
         } else {
-            empty_since = None;
+            *empty_since = None;
             match hub.patience() {
                 None => None,
                 Some(patience) => {
@@ -364,6 +447,7 @@ async fn attend(
                 let _rest = timeout(LAST_WORDS, running.as_mut()).await;
                 return Stop::Left(left(hub, talk, why));
             },
+            () = rests(pool) => return Stop::Rested,
             () = hub.connection.company_changed() => {}
             () = timer => {}
         }

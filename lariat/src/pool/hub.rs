@@ -1,9 +1,10 @@
 //! A process and its clients: who may come, who is here, and what is known of it.
 
+use super::drive::Run;
 use super::key::Key;
 use super::seat::Over;
 use super::verdict::{Terms, Verdict};
-use super::{BUSY, Server, View, Want};
+use super::{BUSY, Handle, Server, View, Want};
 use crate::mcp::connection::{Ear, Mouth, Opening};
 use crate::mcp::{Company, Connection, Rules};
 use crate::spec::Idle;
@@ -34,6 +35,8 @@ pub(super) struct Hub {
     pub(super) linger: Duration,
     pub(super) connection: Connection,
     pub(super) inner: Mutex<Inner>,
+    /// Here while everything rests.
+    pub(super) resting: Mutex<Option<Resting>>,
     /// How many have come for it.
     pub(super) visitors: AtomicUsize,
     /// Nobody has come for it yet.
@@ -61,6 +64,15 @@ pub(super) struct Inner {
     pub(super) trace: Option<Arc<Trace>>,
     pub(super) since: Instant,
     pub(super) let_go: bool,
+    /// How its last run ended, and those before that left something.
+    pub(super) past: Gone,
+}
+
+/// What is left of the task of a process while everything rests.
+#[derive(Debug)]
+pub(super) enum Resting {
+    Asleep,
+    Running(Box<Run>),
 }
 
 /// How the only client of a process parts with it.
@@ -106,7 +118,9 @@ impl Hub {
                 trace: None,
                 since: Instant::now(),
                 let_go: false,
+                past: Gone::default(),
             }),
+            resting: Mutex::default(),
             visitors: AtomicUsize::new(0),
             spare: AtomicBool::new(false),
             struck: AtomicBool::new(false),
@@ -297,6 +311,33 @@ impl Hub {
         if let Some(leash) = inner.leash.take() {
             leash.let_go();
         }
+    }
+
+    pub(super) fn resting(&self) -> MutexGuard<'_, Option<Resting>> {
+        // As above.
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves this where others find it until nothing has to rest any more.
+    pub(super) async fn rest(&self, what: Resting, pool: &Handle) -> Option<Resting> {
+        *self.resting() = Some(what);
+        let rest = pool.upgrade().map(|pool| {
+            pool.rested.notify_one();
+            pool.rest.subscribe()
+        });
+        if let Some(mut rest) = rest {
+            // A pool that is gone has nothing to rest for.
+            let _gone = rest.wait_for(|rest| !*rest).await.map(|_| ());
+        }
+        self.resting().take()
+    }
+
+    /// Keeps what must not be forgotten of how it ended.
+    pub(super) fn account(&self, gone: Gone) {
+        let mut inner = self.inner();
+        let mut past = std::mem::take(&mut inner.past).debts();
+        past.add(gone);
+        inner.past = past;
     }
 
     pub(super) fn enter(&self, state: &'static str) {

@@ -2,6 +2,7 @@
 
 use super::{Server, Want};
 use crate::spec::Share;
+use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -18,12 +19,15 @@ pub(super) struct Key {
     server: Arc<Server>,
     principal: Arc<str>,
     share: Share,
-    program: Option<Identity>,
+    program: Program,
 }
 
+/// Which program that is, if it can be told.
+pub(super) type Program = Option<Identity>;
+
 /// Which file a program is, and which version of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Identity {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
     path: PathBuf,
     file: (u64, u64, u64, i64, i64),
 }
@@ -36,6 +40,28 @@ impl Key {
             principal: want.principal.clone(),
             share: want.share,
         }
+    }
+
+    #[cfg(feature = "cli")]
+    pub(super) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Everything beside the server.
+    #[cfg(feature = "cli")]
+    pub(super) fn rest(&self) -> (&str, Share, &Program) {
+        (&self.principal, self.share, &self.program)
+    }
+
+    /// The same from its parts.
+    #[cfg(feature = "cli")]
+    pub(super) fn again(
+        server: Arc<Server>,
+        principal: Arc<str>,
+        share: Share,
+        program: Program,
+    ) -> Key {
+        Key { server, principal, share, program }
     }
 }
 

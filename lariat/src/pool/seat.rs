@@ -34,30 +34,46 @@ impl std::error::Error for Over {}
 /// A client's place. Dropping it, or its [`Ear`], is leaving: what the client waited for is cancelled.
 #[derive(Debug)]
 pub struct Seat {
-    mouth: Mouth,
-    ear: Ear,
+    pub(super) mouth: Mouth,
+    pub(super) ear: Ear,
 }
 
 /// By which a client speaks.
 #[derive(Debug)]
 pub struct Mouth {
-    pool: Pool,
-    want: Want,
-    place: Option<(Arc<Hub>, connection::Mouth)>,
-    turns: UnboundedSender<Turn>,
+    pub(super) pool: Pool,
+    pub(super) want: Want,
+    /// What is to be said, until there is somebody to say it to.
+    pub(super) unsaid: Option<Vec<u8>>,
+    /// A place at a process that is not ready yet.
+    pub(super) joining: Option<Place>,
+    pub(super) place: Option<(Arc<Hub>, connection::Mouth)>,
+    pub(super) turns: UnboundedSender<Turn>,
+}
+
+/// A line that was given to be said at once or not at all.
+struct Given<'a>(&'a mut Mouth);
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        (self.0.unsaid, self.0.joining) = (None, None);
+        if let Some((_, mouth)) = &mut self.0.place {
+            mouth.unsay();
+        }
+    }
 }
 
 /// By which a client hears.
 #[derive(Debug)]
 pub struct Ear {
-    turns: Option<UnboundedReceiver<Turn>>,
-    listening: Option<Listening>,
-    over: Option<Over>,
+    pub(super) turns: Option<UnboundedReceiver<Turn>>,
+    pub(super) listening: Option<Listening>,
+    pub(super) over: Option<Over>,
 }
 
 /// What the mouth tells the ear.
 #[derive(Debug)]
-enum Turn {
+pub(super) enum Turn {
     /// Listen there.
     Joined(Listening),
     /// There is nothing to join. The line is the answer to who asked, if somebody did.
@@ -66,10 +82,10 @@ enum Turn {
 
 /// Where an ear listens.
 #[derive(Debug)]
-struct Listening {
-    pool: Pool,
-    hub: Arc<Hub>,
-    ear: Option<connection::Ear>,
+pub(super) struct Listening {
+    pub(super) pool: Pool,
+    pub(super) hub: Arc<Hub>,
+    pub(super) ear: Option<connection::Ear>,
 }
 
 impl Drop for Listening {
@@ -83,7 +99,7 @@ impl Seat {
     pub(super) fn new(pool: Pool, want: Want) -> Seat {
         let (turns, taken) = unbounded_channel();
         Seat {
-            mouth: Mouth { pool, want, place: None, turns },
+            mouth: Mouth { pool, want, unsaid: None, joining: None, place: None, turns },
             ear: Ear { turns: Some(taken), listening: None, over: None },
         }
     }
@@ -182,27 +198,60 @@ impl Mouth {
     /// One message, without its line end. The first decides what is joined, and starts it if need be.
     /// Waits for room, which is how a client that says more than the server takes is slowed down.
     pub async fn say(&mut self, line: Vec<u8>) -> Result<(), Over> {
-        if self.is_to_move(&line) {
-            self.place = None;
-        }
-        if self.place.is_none() {
-            if line.iter().all(u8::is_ascii_whitespace) {
-                return Ok(());
-            }
-            if let Err(over) = self.join(&line).await {
-                let answer = refusal(&line, &over.why);
-                // Nobody may be listening.
-                let _deaf = self.turns.send(Turn::Refused(answer, over.clone()));
-                return Err(over);
-            }
-        }
-        let Some((hub, mouth)) = &self.place else { return Err(Over::default()) };
-        mouth.say(line).await.map_err(|_| hub.over().unwrap_or_default())
+        self.put(line);
+        // Whoever does not wait for it does not want it to be said later.
+        let given = Given(self);
+        given.0.go_on().await
     }
 
-    async fn join(&mut self, first: &[u8]) -> Result<(), Over> {
-        let Place { hub, mouth, ear } = self.pool.assign(&self.want, first)?;
-        hub.greeted().await?;
+    /// The same in two steps: this line is to be said, by [`Mouth::go_on`].
+    pub(crate) fn put(&mut self, line: Vec<u8>) {
+        self.unsaid = Some(line);
+    }
+
+    /// Says what is to be said. If this is dropped before it is done, it can be called again.
+    pub(crate) async fn go_on(&mut self) -> Result<(), Over> {
+        if let Some(line) = &self.unsaid {
+            if self.is_to_move(line) {
+                self.place = None;
+            }
+            if self.place.is_none() {
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    self.unsaid = None;
+                    return Ok(());
+                }
+                if let Err(over) = self.join().await {
+                    let answer = self.unsaid.take().and_then(|line| refusal(&line, &over.why));
+                    // Nobody may be listening.
+                    let _deaf = self.turns.send(Turn::Refused(answer, over.clone()));
+                    return Err(over);
+                }
+            }
+        }
+        let Some((hub, mouth)) = &mut self.place else {
+            // Nothing has been said yet.
+            return Ok(());
+        };
+        if let Some(line) = self.unsaid.take() {
+            mouth.say(line);
+        }
+        mouth.go_on().await.map_err(|_| hub.over().unwrap_or_default())
+    }
+
+    async fn join(&mut self) -> Result<(), Over> {
+        let hub = match &self.joining {
+            Some(place) => place.hub.clone(),
+            None => {
+                let first = self.unsaid.as_deref().unwrap_or_default();
+                let place = self.pool.assign(&self.want, first)?;
+                self.joining.insert(place).hub.clone()
+            }
+        };
+        let greeted = hub.greeted().await;
+        let Some(Place { hub, mouth, ear }) = self.joining.take() else {
+            return Err(Over::default());
+        };
+        greeted?;
         self.pool.0.tell_company(&hub, "joined");
         let listening = Listening { pool: self.pool.clone(), hub: hub.clone(), ear: Some(ear) };
         // Nobody may be listening; then it leaves at once.
@@ -226,7 +275,7 @@ impl Mouth {
     }
 
     /// Nothing more will be said: waits, for so long, for what was asked.
-    pub async fn finish(self, patience: Duration) {
+    pub async fn finish(&self, patience: Duration) {
         if let Some((_, mouth)) = &self.place {
             mouth.last_answers(patience).await;
         }
@@ -259,6 +308,41 @@ impl Ear {
         ear.is_some_and(|ear| ear.fill_at_once(lines))
     }
 
+    /// Where it hears something, if it is to hear anything.
+    #[cfg(feature = "cli")]
+    pub(super) fn heard_at(&mut self) -> Option<(&Arc<Hub>, &mut connection::Ear)> {
+        let Listening { hub, ear, .. } = self.listening.as_mut()?;
+        ear.as_mut().map(|ear| (&*hub, ear))
+    }
+
+    /// Goes where the mouth has gone already. What was said to it before that is added to `lines`.
+    #[cfg(feature = "cli")]
+    pub(super) fn settle(&mut self, lines: &mut Vec<u8>) {
+        while let Some(turn) = self.turns.as_mut().and_then(|turns| turns.try_recv().ok()) {
+            let mut before = Vec::new();
+            while self.fill_at_once(&mut before) {
+                lines.append(&mut before);
+            }
+            self.take(turn, lines);
+        }
+    }
+
+    /// Turns there. False if there is nothing to be heard there.
+    fn take(&mut self, turn: Turn, lines: &mut Vec<u8>) -> bool {
+        match turn {
+            Turn::Joined(listening) => self.listening = Some(listening),
+            Turn::Refused(answer, over) => {
+                self.listening = None;
+                self.over = Some(over);
+                self.turns = None;
+                let Some(answer) = answer else { return false };
+                lines.extend_from_slice(&answer);
+                lines.push(b'\n');
+            }
+        }
+        true
+    }
+
     /// Why it is over, after there was nothing more to hear.
     pub fn over(&self) -> Option<&Over> {
         self.over.as_ref()
@@ -289,15 +373,12 @@ impl Ear {
                 turn = next_turn(&mut self.turns) => turn,
             };
             match turn {
-                Some(Turn::Joined(listening)) => self.listening = Some(listening),
-                Some(Turn::Refused(answer, over)) => {
-                    self.listening = None;
-                    self.over = Some(over);
-                    self.turns = None;
-                    let Some(answer) = answer else { return false };
-                    lines.extend_from_slice(&answer);
-                    lines.push(b'\n');
-                    return true;
+                Some(turn) => {
+                    let refused = matches!(turn, Turn::Refused(..));
+                    let told = self.take(turn, lines);
+                    if refused {
+                        return told;
+                    }
                 }
                 // Nothing more will be said, but what was asked is still answered.
                 None => self.turns = None,

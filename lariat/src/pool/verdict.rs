@@ -11,7 +11,7 @@ use std::fmt;
 const ASKS: [&str; 3] = ["roots", "sampling", "elicitation"];
 
 /// What is agreed before anything else is said, and cannot be changed after.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Terms {
     /// `initialize` comes first.
     Legacy {

@@ -156,6 +156,7 @@ pub(crate) enum Heard {
 }
 
 /// One server's holder, from the owner's side. Dropped, it ends the server.
+#[derive(Debug)]
 pub(crate) struct Talk {
     household: Arc<Household>,
     /// Where others see how far it has come.

@@ -1,16 +1,36 @@
-//! A daemon makes way for the next: nobody who has joined notices, and newcomers are the next one's.
+//! A daemon becomes the next, or makes way for it: nobody who has joined notices.
 
 use crate::kit::{Stage, request};
 use serde_json::{Value, json};
 
 #[test]
-fn whoever_has_joined_stays_and_newcomers_go_to_the_next() {
+fn the_daemon_becomes_the_next_and_its_servers_stay() {
+    let mut stage = Stage::new();
+    let mut early = stage.host();
+    let place = early.where_is_it();
+    early.say(&request(3, "slow"));
+    let mut elder = stage.replace();
+    let mut late = stage.host();
+    assert_eq!(early.hear()["result"], json!({ "slow": true }));
+    assert_eq!(late.where_is_it()["pid"], place["pid"]);
+    assert_eq!(early.ask(&request(4, "where"))["result"], place);
+    // Whoever stands for it is told to end, and everything ends in good order.
+    stage.end_daemon();
+    assert!(crate::kit::ended(&mut elder).success());
+    for host in [early, late] {
+        assert_eq!(host.ended().0.code(), Some(125));
+    }
+}
+
+/// As whoever asks it does that does not know how to become it.
+#[test]
+fn one_that_cannot_become_the_next_makes_way() {
     let mut stage = Stage::new();
     let mut early = stage.host();
     let place = early.where_is_it();
     // In flight while the daemon changes.
     early.say(&request(3, "slow"));
-    let mut elder = stage.replace();
+    let mut elder = stage.make_way();
     let mut late = stage.host();
     assert_ne!(late.where_is_it()["pid"], place["pid"]);
     assert_eq!(early.hear()["result"], json!({ "slow": true }));

@@ -1,6 +1,7 @@
 //! A daemon of one test's own, hosts that join it, and a server for them.
 
 use crate::place::{PATIENCE, Place};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -43,6 +44,22 @@ impl Stage {
     pub(crate) fn replace(&mut self) -> Child {
         let next = daemon(&self.place, &["--replace"]);
         std::mem::replace(&mut self.daemon, next)
+    }
+
+    /// Has the daemon make way, and another take its place. Gives the one before.
+    pub(crate) fn make_way(&mut self) -> Child {
+        kill_process(Pid::from_child(&self.daemon), Signal::USR2).unwrap();
+        let socket = self.place.path("state/daemon.sock");
+        assert!(until(PATIENCE, || !socket.exists()));
+        let next = daemon(&self.place, &[]);
+        std::mem::replace(&mut self.daemon, next)
+    }
+
+    /// Tells the daemon to end, or whoever stands for it; it does, in good order.
+    #[track_caller]
+    pub(crate) fn end_daemon(&mut self) {
+        kill_process(Pid::from_child(&self.daemon), Signal::TERM).unwrap();
+        assert!(ended(&mut self.daemon).success());
     }
 
     /// `lariat run --share` of the server.

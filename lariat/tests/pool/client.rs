@@ -89,6 +89,11 @@ impl Client {
         to.write_all(format!("{line}\n").as_bytes()).is_ok()
     }
 
+    /// Says a part of a line.
+    pub(crate) fn say_part(&mut self, part: &str) -> bool {
+        self.to.as_mut().is_some_and(|to| to.write_all(part.as_bytes()).is_ok())
+    }
+
     /// The next line, or nothing within that time. The end of the stream is nothing, too.
     pub(crate) fn hear(&mut self, within: Duration) -> Option<Vec<u8>> {
         let deadline = Instant::now() + within;
@@ -208,6 +213,12 @@ impl Client {
     pub(crate) fn close_stdout(&mut self) {
         self.from = None;
         self.pending.clear();
+    }
+
+    /// Says nothing and hears nothing more.
+    pub(crate) fn close_both(&mut self) {
+        self.close_stdin();
+        self.close_stdout();
     }
 
     /// SIGKILL to the process that was started.

@@ -4,10 +4,12 @@
 use crate::checker::FLAG;
 use crate::client::Client;
 use libtest_mimic::{Failed, Trial};
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,6 +52,8 @@ pub(crate) struct Stage {
     pub(crate) dir: PathBuf,
     token: String,
     daemon: Option<Child>,
+    /// Daemons that were replaced.
+    before: Vec<Child>,
 }
 
 impl Stage {
@@ -68,7 +72,7 @@ impl Stage {
         let dir = std::env::temp_dir().join(&token);
         fs::create_dir(&dir).expect("a directory");
         let dir = dir.canonicalize().expect("it is there");
-        Stage { dir, token, daemon: None }
+        Stage { dir, token, daemon: None, before: Vec::new() }
     }
 
     pub(crate) fn start_daemon(&mut self, options: &[&str]) {
@@ -81,6 +85,22 @@ impl Stage {
         BufReader::new(output).read_line(&mut line).expect("text");
         assert!(line.starts_with("listening on "), "{line}");
         self.daemon = Some(child);
+    }
+
+    /// Has the daemon become the next one. Whoever was started for that stands for it from here on.
+    pub(crate) fn replace(&mut self) {
+        self.before.extend(self.daemon.take());
+        self.start_daemon(&["--replace"]);
+        let listener = UnixStream::connect(self.path("state/daemon.sock")).expect("a daemon");
+        let listener = socket_peercred(&listener).expect("its credentials").pid;
+        let first = self.before.first().map(|child| child.id() as i32);
+        assert_eq!(Some(listener.as_raw_pid()), first, "it was not handed over");
+    }
+
+    /// What is in the event log.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.path("state/events.jsonl")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
     /// The daemon that this trial started.
@@ -220,6 +240,10 @@ impl Drop for Stage {
         if !quiet {
             let left: Vec<String> = self.crowd().into_iter().map(describe).collect();
             eprintln!("cannot end {left:#?}");
+        }
+        for child in &mut self.before {
+            // They have ended by now; this is what removes the last of them.
+            child.wait().ok();
         }
         if std::thread::panicking() {
             for name in ["stderr", "state/events.jsonl"] {

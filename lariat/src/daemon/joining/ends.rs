@@ -5,16 +5,20 @@
 //! has a flag for each call; a file does not wait, and is read on a thread where it may. All but files
 //! are tokio's pipes to wait for: those are the descriptors that it takes as they are.
 
+use crate::bytes::Bytes;
 use crate::mcp::Frames;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::task::JoinHandle;
 
 /// What is read at once, at most: as much as a pipe holds.
 const PIECE: usize = 64 << 10;
@@ -26,7 +30,7 @@ thread_local! {
 }
 
 /// How a stream has to be treated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
     /// A pipe, opened anew.
     Pipe,
@@ -72,8 +76,48 @@ pub(super) enum Inlet {
         /// Asked once before it is waited for.
         asked: bool,
     },
-    /// Absent while it is read.
-    File(Option<File>),
+    File(Reading),
+}
+
+/// A file that is read on a thread.
+#[derive(Debug)]
+pub(super) struct Reading {
+    file: Arc<File>,
+    task: Option<JoinHandle<io::Result<Vec<u8>>>>,
+    /// What was read and not taken yet.
+    read: Option<Vec<u8>>,
+}
+
+impl Reading {
+    fn new(file: OwnedFd) -> Reading {
+        Reading { file: Arc::new(file.into()), task: None, read: None }
+    }
+
+    /// Waits for what is being read. Nothing is lost if this is dropped before it is done.
+    async fn settle(&mut self) -> io::Result<()> {
+        if let Some(task) = &mut self.task {
+            let read = task.await;
+            self.task = None;
+            self.read = Some(read.map_err(io::Error::other)??);
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self, frames: &mut Frames) -> io::Result<bool> {
+        if self.read.is_none() && self.task.is_none() {
+            let file = self.file.clone();
+            self.task = Some(tokio::task::spawn_blocking(move || {
+                let mut space = vec![0; PIECE];
+                let count = (&*file).read(&mut space)?;
+                space.truncate(count);
+                Ok(space)
+            }));
+        }
+        self.settle().await?;
+        let bytes = self.read.take().unwrap_or_default();
+        frames.feed(&bytes).map_err(|_| ErrorKind::FileTooLarge)?;
+        Ok(!bytes.is_empty())
+    }
 }
 
 impl Inlet {
@@ -81,12 +125,12 @@ impl Inlet {
     pub(super) fn new(stream: OwnedFd) -> io::Result<Inlet> {
         let (stream, kind) = prepare(stream, OFlags::RDONLY)?;
         if kind == Kind::File {
-            return Ok(Inlet::File(Some(stream.into())));
+            return Ok(Inlet::File(Reading::new(stream)));
         }
         let again = stream.try_clone()?;
         match Receiver::from_owned_fd_unchecked(stream) {
             Ok(stream) => Ok(Inlet::Stream { stream, kind, asked: false }),
-            Err(e) if is_always_ready(&e) => Ok(Inlet::File(Some(again.into()))),
+            Err(e) if is_always_ready(&e) => Ok(Inlet::File(Reading::new(again))),
             Err(e) => Err(e),
         }
     }
@@ -95,7 +139,7 @@ impl Inlet {
     pub(super) async fn read(&mut self, frames: &mut Frames) -> io::Result<bool> {
         let (stream, kind, asked) = match self {
             Inlet::Stream { stream, kind, asked } => (&*stream, *kind, asked),
-            Inlet::File(file) => return read_file(file, frames).await,
+            Inlet::File(reading) => return reading.next(frames).await,
         };
         // What was there before it could be waited for is not always told, and of some never.
         let asks = !std::mem::replace(asked, true) || kind == Kind::Other;
@@ -123,7 +167,52 @@ impl Inlet {
     }
 }
 
+/// A stream, for the next program that this process becomes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Carried {
+    number: RawFd,
+    kind: Kind,
+    /// What was read of a file and not taken yet.
+    read: Option<Bytes>,
+}
+
 impl Inlet {
+    /// Waits for what is being read. Nothing is lost if this is dropped before it is done.
+    pub(super) async fn settle(&mut self) {
+        if let Inlet::File(reading) = self {
+            // What cannot be read has ended, and that is found again.
+            let _unreadable = reading.settle().await;
+        }
+    }
+
+    /// For the next program. `None` while it is being read.
+    pub(super) fn carry(&self, keep: &mut Vec<RawFd>) -> Option<Carried> {
+        let (number, kind, read) = match self {
+            Inlet::Stream { stream, kind, .. } => (stream.as_raw_fd(), *kind, None),
+            Inlet::File(Reading { task: Some(_), .. }) => return None,
+            Inlet::File(reading) => {
+                let read = reading.read.clone().map(Bytes);
+                (reading.file.as_raw_fd(), Kind::File, read)
+            }
+        };
+        keep.push(number);
+        Some(Carried { number, kind, read })
+    }
+
+    pub(super) fn carried(from: Carried) -> io::Result<Inlet> {
+        let stream = contain::inherited(from.number).ok_or(ErrorKind::NotFound)?;
+        Ok(match from.kind {
+            Kind::File => {
+                let read = from.read.map(|bytes| bytes.0);
+                Inlet::File(Reading { read, ..Reading::new(stream) })
+            }
+            kind => {
+                let stream = Receiver::from_owned_fd_unchecked(stream)?;
+                Inlet::Stream { stream, kind, asked: false }
+            }
+        })
+    }
+
     /// Returns when nobody will write to it any more, whatever of it has not been read.
     pub(super) async fn hung_up(&self) {
         if let Inlet::Stream { stream, .. } = self
@@ -158,20 +247,6 @@ fn take(stream: impl AsFd, kind: Kind, frames: &mut Frames) -> io::Result<usize>
     })
 }
 
-async fn read_file(file: &mut Option<File>, frames: &mut Frames) -> io::Result<bool> {
-    let Some(mut taken) = file.take() else { return Ok(false) };
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut space = vec![0; PIECE];
-        let count = taken.read(&mut space)?;
-        space.truncate(count);
-        Ok::<_, io::Error>((taken, space))
-    });
-    let (taken, bytes) = reading.await.map_err(io::Error::other)??;
-    *file = Some(taken);
-    frames.feed(&bytes).map_err(|_| ErrorKind::FileTooLarge)?;
-    Ok(!bytes.is_empty())
-}
-
 /// What a host hears.
 #[derive(Debug)]
 pub(super) enum Outlet {
@@ -194,25 +269,49 @@ impl Outlet {
         }
     }
 
-    /// Writes all of it, as soon as the host takes it.
-    pub(super) async fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+    /// For the next program.
+    pub(super) fn carry(&self, keep: &mut Vec<RawFd>) -> Carried {
+        let (number, kind) = match self {
+            Outlet::Stream { stream, kind } => (stream.as_raw_fd(), *kind),
+            Outlet::File(file) => (file.as_raw_fd(), Kind::File),
+        };
+        keep.push(number);
+        Carried { number, kind, read: None }
+    }
+
+    pub(super) fn carried(from: Carried) -> io::Result<Outlet> {
+        let stream = contain::inherited(from.number).ok_or(ErrorKind::NotFound)?;
+        Ok(match from.kind {
+            Kind::File => Outlet::File(stream.into()),
+            kind => Outlet::Stream { stream: Sender::from_owned_fd_unchecked(stream)?, kind },
+        })
+    }
+
+    /// Writes all of it beyond what is written, as soon as the host takes it. If this is dropped before
+    /// it is done, it can be called again.
+    pub(super) async fn write(&self, bytes: &[u8], written: &mut usize) -> io::Result<()> {
         let (stream, kind) = match self {
             Outlet::Stream { stream, kind } => (stream, *kind),
-            Outlet::File(file) => return (&*file).write_all(bytes),
+            Outlet::File(file) => {
+                (&*file).write_all(&bytes[*written..])?;
+                *written = bytes.len();
+                return Ok(());
+            }
         };
-        while !bytes.is_empty() {
+        while *written < bytes.len() {
+            let rest = &bytes[*written..];
             stream.writable().await?;
-            let written = stream.try_io(|| {
+            let count = stream.try_io(|| {
                 Ok(match kind {
                     Kind::Socket => {
                         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                        rustix::net::send(stream, bytes, flags)?
+                        rustix::net::send(stream, rest, flags)?
                     }
-                    _ => rustix::io::write(stream, bytes)?,
+                    _ => rustix::io::write(stream, rest)?,
                 })
             });
-            match written {
-                Ok(count) => bytes = &bytes[count..],
+            match count {
+                Ok(count) => *written += count,
                 Err(e) if is_later(&e) => {}
                 Err(e) => return Err(e),
             }

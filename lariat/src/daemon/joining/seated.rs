@@ -1,23 +1,24 @@
 //! The daemon's side: a wrapper at the door, and its host's seat in the pool.
 
-use super::ends::{Inlet, Outlet};
-use super::wire::{Brief, KNOCK, LONGEST, TAKEN, VERSION, Word};
+use super::ends::{self, Inlet, Outlet};
+use super::wire::{Brief, LONGEST, TAKEN, VERSION, Word};
+use crate::bytes::Bytes;
 use crate::daemon::handle::Desk;
 use crate::mcp::Frames;
 use crate::mcp::reply::{INVALID_REQUEST, error};
-use crate::pool::{Ear, Environment, Mouth, Seat, Server, Want};
+use crate::pool::carried::{Hubs, Sitting};
+use crate::pool::{Ear, Environment, Mouth, Pool, Seat, Server, Want};
 use crate::spec::{Restart, ServerSpec};
 use contain::Member;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
@@ -33,8 +34,8 @@ const INTRODUCTION: Duration = Duration::from_secs(10);
 /// How long a server may take to shake hands, unless told otherwise: a first `npx` downloads it.
 const STARTUP: Duration = Duration::from_secs(60);
 
-/// True if whoever is at the door is a wrapper: what it says first, without taking it.
-pub(in crate::daemon) async fn is_knock(stream: &UnixStream) -> io::Result<bool> {
+/// What whoever is at the door says first, without taking it: a wrapper knocks.
+pub(in crate::daemon) async fn first_byte(stream: &UnixStream) -> io::Result<Option<u8>> {
     loop {
         stream.readable().await?;
         let mut byte = [0];
@@ -43,7 +44,7 @@ pub(in crate::daemon) async fn is_knock(stream: &UnixStream) -> io::Result<bool>
             Ok(rustix::net::recv(stream, &mut byte, flags)?.1)
         });
         match peeked {
-            Ok(count) => return Ok(count == 1 && byte[0] == KNOCK),
+            Ok(count) => return Ok((count == 1).then_some(byte[0])),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Err(e),
         }
@@ -62,6 +63,7 @@ pub(in crate::daemon) async fn serve(
     mut line: UnixStream,
     place: Option<OwnedSemaphorePermit>,
 ) {
+    let arriving = desk.rest.arrive();
     let Ok(Ok((brief, streams))) = timeout(INTRODUCTION, introduced(&mut line)).await else {
         return;
     };
@@ -89,12 +91,30 @@ pub(in crate::daemon) async fn serve(
     if !matches!(timeout(INTRODUCTION, taken).await, Ok(Ok(TAKEN))) {
         return;
     }
-    let Parting { code, why } = converse(desk.pool.join(want), inlet, outlet, &mut line).await;
+    drop(arriving);
+    stay(desk, Seated::new(desk.pool.join(want), inlet, outlet, line)).await;
+}
+
+/// Stays with a host until it, its wrapper or its server is gone.
+pub(in crate::daemon) async fn stay(desk: &Desk, seated: Seated) {
+    let _counted = desk.rest.come();
+    let (mut line, Parting { code, why }) = seated.stay(desk).await;
     let _unheard = line.write_all(&Word::Left { code, why }.line()).await;
 }
 
 /// What a wrapper wants, and its host's streams.
 async fn introduced(line: &mut UnixStream) -> io::Result<(Brief, [OwnedFd; 2])> {
+    let (text, streams) = message(line, LONGEST).await?;
+    let brief = serde_json::from_slice(text.get(1..).unwrap_or_default())?;
+    let streams = streams.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok((brief, streams))
+}
+
+/// A line, with its first byte and what that carries.
+pub(in crate::daemon) async fn message(
+    line: &mut UnixStream,
+    longest: usize,
+) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut text = vec![0; 16 << 10];
     let (count, streams) = loop {
         line.readable().await?;
@@ -105,17 +125,15 @@ async fn introduced(line: &mut UnixStream) -> io::Result<(Brief, [OwnedFd; 2])> 
     };
     text.truncate(count);
     while text.last() != Some(&b'\n') {
-        if text.len() > LONGEST || line.read_buf(&mut text).await? == 0 {
+        if text.len() > longest || line.read_buf(&mut text).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
-    let brief = serde_json::from_slice(text.get(1..).unwrap_or_default())?;
-    let streams = streams.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok((brief, streams))
+    Ok((text, streams))
 }
 
 fn receive(line: &UnixStream, text: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received = recvmsg(line, &mut [IoSliceMut::new(text)], &mut ancillary, flags)?;
@@ -172,95 +190,251 @@ enum End {
     TooLong,
 }
 
-/// Keeps the conversation going. The streams are closed when it returns.
-async fn converse(seat: Seat, inlet: Inlet, outlet: Outlet, line: &mut UnixStream) -> Parting {
-    let (mouth, mut ear) = seat.split();
-    let answered = Notify::new();
-    let parted = AtomicBool::new(false);
-    let listening = async {
-        match listen(inlet, mouth).await {
-            Heard::All => answered.notify_one(),
-            Heard::TooLong => return End::TooLong,
-            Heard::Together => parted.store(true, Ordering::Relaxed),
-            // What the server said before it left is still the host's.
-            Heard::Nobody => {}
-        }
-        std::future::pending().await
-    };
-    let end = tokio::select! {
-        end = tell(&mut ear, &outlet, &answered) => end,
-        end = listening => end,
-        () = outlet.refused() => End::Wished,
-        // It says nothing more: what there is to hear is its end.
-        _ = line.read_u8() => End::Wished,
-    };
-    match end {
-        End::Wished => Parting { code: 0, why: None },
-        End::Server => {
-            let over = ear.over().cloned().unwrap_or_default();
-            // A server that leaves with its host has nothing to explain.
-            let is_odd = over.code != 0 && !parted.load(Ordering::Relaxed);
-            Parting { code: over.code, why: is_odd.then_some(over.why) }
-        }
-        End::TooLong => {
-            drop(ear);
-            let mut answer = error("null", INVALID_REQUEST, "this line is too long");
-            answer.push(b'\n');
-            // It may have left.
-            let _untold = timeout(INTRODUCTION, outlet.write(&answer)).await;
-            Parting { code: 1, why: Some("the host said a line that is too long".into()) }
-        }
-    }
+/// A host in the pool, for the next program that this process becomes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::daemon) struct Carried {
+    line: RawFd,
+    inlet: ends::Carried,
+    outlet: ends::Carried,
+    /// What the host has said that is not a whole line yet.
+    heard: Bytes,
+    so_far: SoFar,
+    /// What it is told and has not taken.
+    told: Bytes,
+    sitting: Sitting,
 }
 
-/// Why there is nothing more to pass on.
-enum Heard {
-    /// The host has closed its end, and what it had asked is answered.
+/// A host in the pool, and what is on its way to and from it. A conversation that was dropped has left it
+/// as it is, and can go on.
+#[derive(Debug)]
+pub(in crate::daemon) struct Seated {
+    pub(super) line: UnixStream,
+    pub(super) speaking: Speaking,
+    pub(super) hearing: Hearing,
+    pub(super) outlet: Outlet,
+}
+
+/// What the host says.
+#[derive(Debug)]
+pub(super) struct Speaking {
+    pub(super) inlet: Inlet,
+    pub(super) frames: Frames,
+    pub(super) mouth: Mouth,
+    pub(super) so_far: SoFar,
+    /// Until when a host that is gone waits for its last words to be taken.
+    pub(super) patience: Option<Instant>,
+}
+
+/// How much of what a host says has been heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum SoFar {
+    /// There may be more.
+    Some,
+    /// The host has closed its end; what it has asked may not be answered yet.
     All,
-    /// It said a line that nobody can hold.
-    TooLong,
-    /// The host has closed its end, and its server leaves with it.
+    /// It has closed its end, and what it had asked is answered.
+    Answered,
+    /// It has closed its end, and its server leaves with it.
     Together,
     /// Nobody takes it.
     Nobody,
+    /// It said a line that nobody can hold.
+    TooLong,
 }
 
-/// Passes on what the host says.
-async fn listen(mut inlet: Inlet, mut mouth: Mouth) -> Heard {
-    let mut frames = Frames::default();
-    let mut patience = None;
-    loop {
-        while let Some(line) = frames.next() {
-            match say(&inlet, &mut mouth, line, &mut patience).await {
-                Said::Yes => {}
-                Said::ToNobody => return Heard::Nobody,
-                // It is gone, or there is nobody who could be told.
-                Said::InVain if mouth.part(true) => return Heard::Together,
-                Said::InVain => return Heard::All,
+/// What the host is told.
+#[derive(Debug, Default)]
+pub(super) struct Hearing {
+    pub(super) ear: Option<Ear>,
+    pub(super) lines: Vec<u8>,
+    /// So much of them is written.
+    pub(super) written: usize,
+}
+
+impl Carried {
+    /// How many places it has.
+    pub(in crate::daemon) fn places(&self) -> usize {
+        self.sitting.places()
+    }
+}
+
+impl Seated {
+    fn new(seat: Seat, inlet: Inlet, outlet: Outlet, line: UnixStream) -> Seated {
+        let (mouth, ear) = seat.split();
+        let (frames, so_far, patience) = (Frames::default(), SoFar::Some, None);
+        let hearing = Hearing { ear: Some(ear), ..Hearing::default() };
+        Seated {
+            line,
+            speaking: Speaking { inlet, frames, mouth, so_far, patience },
+            hearing,
+            outlet,
+        }
+    }
+
+    /// For the next program, while everything rests. `None` if it cannot be handed over.
+    pub(in crate::daemon) fn carry(&mut self, keep: &mut Vec<RawFd>) -> Option<Carried> {
+        let Seated { line, speaking, hearing, outlet } = self;
+        let ear = hearing.ear.as_mut()?;
+        let mut sitting = Seat::carry(&speaking.mouth, ear, &mut hearing.lines)?;
+        if !Seat::carry_joining(&mut speaking.mouth, &mut sitting) {
+            return None;
+        }
+        keep.push(line.as_raw_fd());
+        Some(Carried {
+            line: line.as_raw_fd(),
+            inlet: speaking.inlet.carry(keep)?,
+            outlet: outlet.carry(keep),
+            heard: Bytes(speaking.frames.waiting().into()),
+            so_far: speaking.so_far,
+            told: Bytes(hearing.lines[hearing.written..].into()),
+            sitting,
+        })
+    }
+
+    /// The same from the program before.
+    pub(in crate::daemon) fn carried(
+        pool: &Pool,
+        hubs: &mut Hubs,
+        from: Carried,
+    ) -> io::Result<Seated> {
+        let line = contain::inherited(from.line).ok_or(io::ErrorKind::NotFound)?;
+        let line = std::os::unix::net::UnixStream::from(line);
+        line.set_nonblocking(true)?;
+        let (inlet, outlet) = (Inlet::carried(from.inlet)?, Outlet::carried(from.outlet)?);
+        let mut seated = Seated::new(
+            pool.sit_again(hubs, from.sitting),
+            inlet,
+            outlet,
+            UnixStream::from_std(line)?,
+        );
+        seated.speaking.frames = Frames::of(from.heard.0);
+        seated.speaking.so_far = from.so_far;
+        seated.hearing.lines = from.told.0;
+        Ok(seated)
+    }
+
+    /// True if it can stay as it is for a while: its server is there, or none is needed yet.
+    fn may_rest(&self) -> bool {
+        matches!(self.speaking.so_far, SoFar::Some | SoFar::All | SoFar::Answered)
+    }
+
+    /// Keeps the conversation going until it is over, or rests when everything does.
+    async fn stay(mut self, desk: &Desk) -> (UnixStream, Parting) {
+        loop {
+            let end = tokio::select! {
+                biased;
+                end = self.converse() => Some(end),
+                () = desk.rest.called() => None,
+            };
+            let end = match end {
+                Some(end) => end,
+                None if self.may_rest() => {
+                    self.speaking.inlet.settle().await;
+                    self = desk.rest.lie_down(self).await;
+                    continue;
+                }
+                // It is about to be over.
+                None => self.converse().await,
+            };
+            let parting = self.part(end).await;
+            return (self.line, parting);
+        }
+    }
+
+    async fn converse(&mut self) -> End {
+        let Seated { line, speaking, hearing, outlet } = self;
+        let answered = Notify::new();
+        let listening = async {
+            listen(speaking).await;
+            match speaking.so_far {
+                SoFar::Answered => answered.notify_one(),
+                SoFar::TooLong => return End::TooLong,
+                // What the server said before it left is still the host's.
+                _ => {}
             }
+            std::future::pending().await
+        };
+        tokio::select! {
+            end = tell(hearing, outlet, &answered) => end,
+            end = listening => end,
+            () = outlet.refused() => End::Wished,
+            // It says nothing more: what there is to hear is its end.
+            _ = line.read_u8() => End::Wished,
+        }
+    }
+
+    /// How it ended. The streams are not used any more.
+    async fn part(&mut self, end: End) -> Parting {
+        match end {
+            End::Wished => Parting { code: 0, why: None },
+            End::Server => {
+                let over = self.hearing.ear.as_ref().and_then(|ear| ear.over().cloned());
+                let over = over.unwrap_or_default();
+                // A server that leaves with its host has nothing to explain.
+                let is_odd = over.code != 0 && self.speaking.so_far != SoFar::Together;
+                Parting { code: over.code, why: is_odd.then_some(over.why) }
+            }
+            End::TooLong => {
+                self.hearing.ear = None;
+                let mut answer = error("null", INVALID_REQUEST, "this line is too long");
+                answer.push(b'\n');
+                // It may have left.
+                let _untold = timeout(INTRODUCTION, self.outlet.write(&answer, &mut 0)).await;
+                Parting { code: 1, why: Some("the host said a line that is too long".into()) }
+            }
+        }
+    }
+}
+
+/// Passes on what the host says, until there is nothing more to pass on.
+async fn listen(speaking: &mut Speaking) {
+    let Speaking { inlet, frames, mouth, so_far, patience } = speaking;
+    while *so_far == SoFar::Some {
+        // What was about to be said before it rested.
+        match say(inlet, mouth, patience).await {
+            Said::Yes => {}
+            Said::ToNobody => *so_far = SoFar::Nobody,
+            // It is gone, or there is nobody who could be told.
+            Said::InVain if mouth.part(true) => *so_far = SoFar::Together,
+            Said::InVain => *so_far = SoFar::Answered,
+        }
+        if *so_far != SoFar::Some {
+            return;
+        }
+        if let Some(line) = frames.next() {
+            mouth.put(line);
+            continue;
         }
         if frames.is_empty() {
             // A host that says nothing holds nothing.
-            frames = Frames::default();
+            *frames = Frames::default();
         }
-        match inlet.read(&mut frames).await {
+        match inlet.read(frames).await {
             Ok(true) => {}
-            Err(e) if e.kind() == io::ErrorKind::FileTooLarge => return Heard::TooLong,
+            Err(e) if e.kind() == io::ErrorKind::FileTooLarge => *so_far = SoFar::TooLong,
             // A stream that cannot be read has ended too.
-            Ok(false) | Err(_) => break,
+            Ok(false) | Err(_) => {
+                if let Some(line) = std::mem::take(frames).rest() {
+                    mouth.put(line);
+                }
+                *so_far = SoFar::All;
+            }
         }
     }
-    if let Some(line) = frames.rest()
-        && mouth.say(line).await.is_err()
-    {
-        return Heard::Nobody;
+    if *so_far != SoFar::All {
+        return;
+    }
+    if mouth.go_on().await.is_err() {
+        *so_far = SoFar::Nobody;
+        return;
     }
     if mouth.part(false) {
         // As a server of its own would, it leaves in its own time and is heard until then.
-        return Heard::Together;
+        *so_far = SoFar::Together;
+        return;
     }
     mouth.finish(LAST_ANSWERS).await;
-    Heard::All
+    *so_far = SoFar::Answered;
 }
 
 /// What became of a line.
@@ -272,15 +446,10 @@ enum Said {
     InVain,
 }
 
-/// Passes a line on. Whoever takes nothing, because it does not read or is not ready, keeps a host
-/// waiting for as long as that likes; one that is gone, no longer than a server of its own would.
-async fn say(
-    inlet: &Inlet,
-    mouth: &mut Mouth,
-    line: Vec<u8>,
-    patience: &mut Option<Instant>,
-) -> Said {
-    let mut saying = pin!(mouth.say(line));
+/// Passes on what is to be said. Whoever takes nothing, because it does not read or is not ready, keeps a
+/// host waiting for as long as that likes; one that is gone, no longer than a server of its own would.
+async fn say(inlet: &Inlet, mouth: &mut Mouth, patience: &mut Option<Instant>) -> Said {
+    let mut saying = pin!(mouth.go_on());
     let said = tokio::select! {
         biased;
         said = &mut saying => Ok(said),
@@ -297,18 +466,19 @@ async fn say(
 }
 
 /// Passes on what the server says, as much at once as is there.
-async fn tell(ear: &mut Ear, outlet: &Outlet, answered: &Notify) -> End {
+async fn tell(hearing: &mut Hearing, outlet: &Outlet, answered: &Notify) -> End {
+    let Hearing { ear: Some(ear), lines, written } = hearing else { return End::Wished };
     loop {
-        let mut lines = Vec::new();
+        if outlet.write(lines, written).await.is_err() {
+            return End::Wished;
+        }
+        (*lines, *written) = (Vec::new(), 0);
         tokio::select! {
             biased;
-            more = ear.fill(&mut lines) => if !more {
+            more = ear.fill(lines) => if !more {
                 return End::Server;
             },
             () = answered.notified() => return End::Wished,
-        }
-        if outlet.write(&lines).await.is_err() {
-            return End::Wished;
         }
     }
 }

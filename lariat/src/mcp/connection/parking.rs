@@ -6,9 +6,11 @@
 //! word to be heard would wait for ever.
 
 use super::State;
+use crate::bytes::Bytes;
 use crate::mcp::envelope::{self, Line, Shape};
 use crate::mcp::mux::{Port, Routed};
 use crate::mcp::refusal;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How many answers one of several strangers may wait for at the server.
@@ -18,12 +20,12 @@ const MOST: usize = 64;
 const ROOM: usize = 1 << 20;
 
 /// What waits, by client. Those for whom nothing does are not here.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Parking(BTreeMap<Port, Waiting>);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Waiting {
-    lines: VecDeque<(Box<str>, Vec<u8>)>,
+    lines: VecDeque<(Box<str>, Bytes)>,
     bytes: usize,
 }
 
@@ -53,7 +55,7 @@ impl State {
                 }
                 waiting.bytes += line.len();
                 let id = id.get().into();
-                waiting.lines.push_back((id, line));
+                waiting.lines.push_back((id, Bytes(line)));
                 Turn::Parked
             }
             _ => {
@@ -69,7 +71,7 @@ impl State {
             return None;
         }
         let waiting = self.parking.0.get_mut(&port)?;
-        let (_, line) = waiting.lines.pop_front()?;
+        let (_, Bytes(line)) = waiting.lines.pop_front()?;
         waiting.bytes -= line.len();
         if waiting.lines.is_empty() {
             self.parking.0.remove(&port);
@@ -91,7 +93,7 @@ impl State {
     pub(super) fn refuse_parked(&mut self, why: &str) -> Vec<(Port, Vec<u8>)> {
         let all = std::mem::take(&mut self.parking.0);
         let refused = |(port, waiting): (Port, Waiting)| {
-            let refused = |(_, line): &(Box<str>, Vec<u8>)| Some((port, refusal(line, why)?));
+            let refused = |(_, line): &(Box<str>, Bytes)| Some((port, refusal(&line.0, why)?));
             waiting.lines.iter().filter_map(refused).collect::<Vec<_>>()
         };
         all.into_iter().flat_map(refused).collect()
@@ -115,7 +117,7 @@ impl Waiting {
             return false;
         };
         if let Some((_, line)) = self.lines.remove(at) {
-            self.bytes -= line.len();
+            self.bytes -= line.0.len();
         }
         true
     }

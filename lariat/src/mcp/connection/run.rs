@@ -9,6 +9,7 @@ use crate::mcp::frame::Frames;
 use crate::mcp::mux::{Company, Port, Routed};
 use crate::mcp::queue::{self, Queue};
 use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,6 +34,30 @@ pub(crate) enum Opening {
     Again,
 }
 
+/// A server's streams, and what is on its way in them. A run that was dropped has left it as it is, and
+/// another goes on from there.
+#[derive(Debug)]
+pub(crate) struct Wire<I, O> {
+    /// Absent once nothing more will be said.
+    pub(super) input: Option<I>,
+    pub(super) output: O,
+    pub(super) inbox: Inbox,
+}
+
+/// What a server has said.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    pub(super) frames: Frames,
+    /// What not everybody has yet who is to have it.
+    pub(super) undelivered: VecDeque<(Port, Queue, Vec<u8>)>,
+}
+
+impl<I, O> Wire<I, O> {
+    pub(crate) fn new(input: I, output: O) -> Wire<I, O> {
+        Wire { input: Some(input), output, inbox: Inbox::default() }
+    }
+}
+
 impl Connection {
     /// The only run of a conversation, which ends with it. Made before the future is, so that it also
     /// counts if that is never polled.
@@ -42,12 +67,12 @@ impl Connection {
     }
 
     /// Speaks with a server until it ends; the conversation goes on. `opened` is told how the
-    /// handshake went. Its input is closed early if [nothing more is said](Connection::say_no_more). If this is dropped, what is in flight waits for ever, until
-    /// [`Connection::fail`] is called or there is another run.
+    /// handshake went. Its input is closed early if [nothing more is said](Connection::say_no_more). If
+    /// this is dropped, what is in flight waits for ever, until [`Connection::fail`] is called or there is
+    /// another run: of another server, or, if the handshake was over, of this one.
     pub(crate) async fn run(
         &self,
-        mut input: impl AsyncWrite + Unpin,
-        output: impl AsyncRead + Unpin,
+        wire: &mut Wire<impl AsyncWrite + Unpin, impl AsyncRead + Unpin>,
         opening: Opening,
         opened: oneshot::Sender<Result<(), Error>>,
     ) -> Ended {
@@ -55,18 +80,21 @@ impl Connection {
         shared.lock().asleep = false;
         let mut parcels = shared.parcels.lock().await;
         let parcels = &mut *parcels;
-        let mut reading = pin!(shared.read(output));
+        let Wire { input, output, inbox } = wire;
+        let mut reading = pin!(shared.read(output, inbox));
         let writing = async move {
-            let greeted = self.open_with(&mut input, opening).await;
-            let failed = greeted.is_err();
-            // Whoever started it may not want to know.
-            let _unheard = opened.send(greeted);
-            if failed {
-                return std::future::pending().await;
+            if let Some(open) = input {
+                let greeted = self.open_with(open, opening).await;
+                let failed = greeted.is_err();
+                // Whoever started it may not want to know.
+                let _unheard = opened.send(greeted);
+                if failed {
+                    return std::future::pending().await;
+                }
+                queue::write(open, parcels).await?;
+                // It has heard all there is, and knows. What it still says is heard.
+                *input = None;
             }
-            queue::write(&mut input, parcels).await?;
-            // It has heard all there is, and knows. What it still says is heard.
-            drop(input);
             std::future::pending::<std::io::Result<()>>().await
         };
         tokio::select! {
@@ -244,55 +272,65 @@ async fn say(input: &mut (impl AsyncWrite + Unpin), mut line: Vec<u8>) -> Result
 }
 
 impl Shared {
-    async fn read(&self, mut output: impl AsyncRead + Unpin) -> Ended {
-        let mut frames = Frames::default();
+    async fn read(&self, output: &mut (impl AsyncRead + Unpin), inbox: &mut Inbox) -> Ended {
         loop {
-            while let Some(line) = frames.next() {
-                self.server_says(line).await;
+            self.deliver_all(&mut inbox.undelivered).await;
+            while let Some(line) = inbox.frames.next() {
+                self.server_says(line, &mut inbox.undelivered);
+                self.deliver_all(&mut inbox.undelivered).await;
             }
-            let Ok(room) = frames.room() else { return Ended::TooLong };
+            let Ok(room) = inbox.frames.room() else { return Ended::TooLong };
             // A stream that cannot be read has ended too.
             if output.read_buf(room).await.unwrap_or(0) == 0 {
                 break;
             }
         }
-        if let Some(line) = frames.rest() {
-            self.server_says(line).await;
+        if let Some(line) = std::mem::take(&mut inbox.frames).rest() {
+            self.server_says(line, &mut inbox.undelivered);
+            self.deliver_all(&mut inbox.undelivered).await;
         }
         Ended::Output
     }
 
-    async fn server_says(&self, line: Vec<u8>) {
+    fn server_says(&self, line: Vec<u8>, undelivered: &mut VecDeque<(Port, Queue, Vec<u8>)>) {
         if line.is_empty() {
             return;
         }
-        let (tools_changed, deliveries) = {
-            let mut state = self.lock();
-            state.last = Instant::now();
-            let Routed { to_server, mut to_ports, to_us, tools_changed } =
-                state.mux.server_says(line);
-            if state.mux.take_hazard().is_some() {
-                self.company_changed.notify_one();
-            }
-            for (id, line) in to_us {
-                let waiting = state.waiting.remove(&id);
-                // Somebody who has just stopped waiting does not want it.
-                let _unwanted = waiting.map(|waiting| waiting.send(line));
-            }
-            self.squeeze(&mut state, to_server);
-            for at in 0..to_ports.len() {
-                to_ports.extend(self.go_on(&mut state, to_ports[at].0));
-            }
-            let way = |(port, line)| Some((port, state.ports.get(&port)?.clone(), line));
-            (tools_changed, to_ports.into_iter().filter_map(way).collect::<Vec<_>>())
-        };
+        let mut state = self.lock();
+        state.last = Instant::now();
+        let Routed { to_server, mut to_ports, to_us, tools_changed } = state.mux.server_says(line);
+        if state.mux.take_hazard().is_some() {
+            self.company_changed.notify_one();
+        }
+        for (id, line) in to_us {
+            let waiting = state.waiting.remove(&id);
+            // Somebody who has just stopped waiting does not want it.
+            let _unwanted = waiting.map(|waiting| waiting.send(line));
+        }
+        self.squeeze(&mut state, to_server);
+        for at in 0..to_ports.len() {
+            to_ports.extend(self.go_on(&mut state, to_ports[at].0));
+        }
+        let way = |(port, line)| Some((port, state.ports.get(&port)?.clone(), line));
+        undelivered.extend(to_ports.into_iter().filter_map(way));
+        drop(state);
         if tools_changed {
             self.tools_changed.send_modify(|count| *count += 1);
         }
-        for (port, queue, line) in deliveries {
-            self.deliver(port, &queue, line).await;
+        if undelivered.is_empty() {
+            self.heard.notify_waiters();
         }
-        self.heard.notify_waiters();
+    }
+
+    async fn deliver_all(&self, undelivered: &mut VecDeque<(Port, Queue, Vec<u8>)>) {
+        let many = !undelivered.is_empty();
+        while let Some((port, queue, line)) = undelivered.front_mut() {
+            self.deliver(*port, queue, line).await;
+            undelivered.pop_front();
+        }
+        if many {
+            self.heard.notify_waiters();
+        }
     }
 
     /// Passes on what of a client's has waited and may go now. Gives what it is to be told at once.
@@ -314,15 +352,16 @@ impl Shared {
 
     /// Queues a line for a client; one that has left does not need it. Kin wait for each other;
     /// strangers must not, and one that reads nothing of what it has asked for is parted with.
-    pub(super) async fn deliver(&self, port: Port, queue: &Queue, line: Vec<u8>) {
+    /// If this is dropped before it is done, the line is where it was.
+    pub(super) async fn deliver(&self, port: Port, queue: &Queue, line: &mut Vec<u8>) {
         match self.company {
             Company::Kin => {
                 if let Ok(room) = queue.room(line.len()).await {
-                    let _left = queue.push(room, line);
+                    let _left = queue.push(room, std::mem::take(line));
                 }
             }
             Company::Strangers => {
-                if queue.lend(line).is_err() {
+                if queue.lend(std::mem::take(line)).is_err() {
                     self.part_with(port);
                     queue.close();
                 }
@@ -372,7 +411,10 @@ impl OnlyRun {
     ) -> Ended {
         let connection = Connection(Arc::clone(&self.0));
         let (opened, _at_once) = oneshot::channel();
-        let ended = connection.run(input, output, Opening::Straight, opened).await;
+        let mut wire = Wire::new(input, output);
+        let ended = connection.run(&mut wire, Opening::Straight, opened).await;
+        // Both are closed before anybody hears of it.
+        drop(wire);
         self.0.close(Life::Over);
         ended
     }

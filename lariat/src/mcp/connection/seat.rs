@@ -6,6 +6,7 @@ use crate::mcp::frame::Frames;
 use crate::mcp::mux::{Company, Port, Routed};
 use crate::mcp::queue::{self, Parcel, Parcels, Queue, Room};
 use crate::mcp::reply::{INVALID_REQUEST, error};
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +56,7 @@ impl Connection {
     pub(crate) fn sit(&self) -> Result<(Mouth, Ear), Error> {
         let (chair, parcels) = Chair::take(&self.0)?;
         let chair = Arc::new(chair);
-        Ok((Mouth(chair.clone()), Ear { chair, parcels }))
+        Ok((Mouth::new(chair.clone()), Ear { chair, parcels }))
     }
 
     /// How many clients are attached.
@@ -66,25 +67,52 @@ impl Connection {
 
 /// By which a client speaks.
 #[derive(Debug)]
-pub(crate) struct Mouth(Arc<Chair>);
+pub(crate) struct Mouth {
+    pub(super) chair: Arc<Chair>,
+    pub(super) unsaid: Unsaid,
+}
+
+/// What is not passed on yet.
+#[derive(Debug, Default)]
+pub(super) struct Unsaid {
+    /// Of a client.
+    pub(super) line: Option<Vec<u8>>,
+    /// What it is told at once.
+    pub(super) told: VecDeque<Vec<u8>>,
+}
 
 impl Mouth {
-    /// One message. Waits for room.
-    pub(crate) async fn say(&self, line: Vec<u8>) -> Result<(), Error> {
-        self.0.say(line).await
+    fn new(chair: Arc<Chair>) -> Mouth {
+        Mouth { chair, unsaid: Unsaid::default() }
+    }
+
+    /// One message, which is passed on by [`Mouth::go_on`].
+    pub(crate) fn say(&mut self, line: Vec<u8>) {
+        self.unsaid.line = Some(line);
+    }
+
+    /// What is not passed on yet need not be.
+    pub(crate) fn unsay(&mut self) {
+        self.unsaid.line = None;
+    }
+
+    /// Passes on what was said. Waits for room. If this is dropped before it is done, it can be called
+    /// again.
+    pub(crate) async fn go_on(&mut self) -> Result<(), Error> {
+        self.chair.pass_on(&mut self.unsaid).await
     }
 
     /// Waits until everything that was asked is answered, for so long.
     pub(crate) async fn last_answers(&self, patience: Duration) {
-        self.0.last_answers(patience).await;
+        self.chair.last_answers(patience).await;
     }
 }
 
 /// By which a client hears. Dropped, the client has left, and what it waited for is cancelled.
 #[derive(Debug)]
 pub(crate) struct Ear {
-    chair: Arc<Chair>,
-    parcels: Parcels,
+    pub(super) chair: Arc<Chair>,
+    pub(super) parcels: Parcels,
 }
 
 impl Ear {
@@ -111,7 +139,7 @@ impl Ear {
     /// Takes what is there, each with its line end. False if that is nothing.
     pub(crate) fn fill_at_once(&mut self, lines: &mut Vec<u8>) -> bool {
         while lines.len() < BATCH
-            && let Ok(parcel) = self.parcels.try_recv()
+            && let Some(parcel) = self.parcels.try_recv()
         {
             self.take(parcel, lines);
         }
@@ -136,7 +164,7 @@ impl Ear {
         let parcel = tokio::select! {
             biased;
             parcel = self.parcels.recv() => parcel,
-            () = self.chair.queue.closed() => self.parcels.try_recv().ok(),
+            () = self.chair.queue.closed() => self.parcels.try_recv(),
         };
         let Some(parcel) = parcel else { return false };
         self.take(parcel, lines);
@@ -161,10 +189,10 @@ enum Passed {
 /// A client's place.
 #[derive(Debug)]
 pub(super) struct Chair {
-    shared: Arc<Shared>,
-    port: Port,
-    queue: Queue,
-    left: AtomicBool,
+    pub(super) shared: Arc<Shared>,
+    pub(super) port: Port,
+    pub(super) queue: Queue,
+    pub(super) left: AtomicBool,
 }
 
 impl Chair {
@@ -213,8 +241,8 @@ impl Chair {
             }
             let Ok(room) = frames.room() else {
                 let message = "this line is too long";
-                let line = error("null", INVALID_REQUEST, message);
-                self.shared.deliver(self.port, &self.queue, line).await;
+                let mut line = error("null", INVALID_REQUEST, message);
+                self.shared.deliver(self.port, &self.queue, &mut line).await;
                 return Err(Error::Refused {
                     code: INVALID_REQUEST,
                     message: message.into(),
@@ -231,11 +259,12 @@ impl Chair {
         }
     }
 
-    async fn say(&self, mut line: Vec<u8>) -> Result<(), Error> {
-        if line.is_empty() {
-            return Ok(());
-        }
-        let told = loop {
+    async fn say(&self, line: Vec<u8>) -> Result<(), Error> {
+        self.pass_on(&mut Unsaid { line: Some(line), told: VecDeque::new() }).await
+    }
+
+    async fn pass_on(&self, unsaid: &mut Unsaid) -> Result<(), Error> {
+        while let Some(length) = unsaid.line.as_ref().map(Vec::len).filter(|length| *length > 0) {
             let stirred = self.queue.stirred();
             let is_stranger = self.shared.company == Company::Strangers;
             if is_stranger && self.queue.owes() && !self.queue.is_closed() {
@@ -243,15 +272,18 @@ impl Chair {
                 stirred.await;
                 continue;
             }
-            let room = self.shared.queue.room(line.len()).await.map_err(|_| Error::Closed)?;
-            match self.pass(room, line)? {
-                Passed::On(told) => break told,
-                Passed::Not(back) => line = back,
+            let room = self.shared.queue.room(length).await.map_err(|_| Error::Closed)?;
+            match self.pass(room, unsaid.line.take().unwrap_or_default())? {
+                Passed::On(told) => unsaid.told.extend(told.into_iter().map(|(_, line)| line)),
+                Passed::Not(back) => {
+                    unsaid.line = Some(back);
+                    stirred.await;
+                }
             }
-            stirred.await;
-        };
-        for (_, line) in told {
+        }
+        while let Some(line) = unsaid.told.front_mut() {
             self.shared.deliver(self.port, &self.queue, line).await;
+            unsaid.told.pop_front();
         }
         Ok(())
     }

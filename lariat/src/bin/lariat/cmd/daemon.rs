@@ -6,17 +6,20 @@ mod replace;
 use super::run::{Containers, Holding};
 use crate::summon::{self, Whereabouts};
 use crate::{env, shelf, show};
-use lariat::daemon::{self, Access, Defaults, Door, Doors, Farewell, Limits, config};
+use lariat::daemon::handover::{self, Inheritance};
+use lariat::daemon::{self, Access, Defaults, Door, Doors, Farewell, Limits, Name, config};
 use lariat::duration;
 use lariat::journal::make_private_dir;
 use lariat::session::Config;
 use lariat::spec::Servers;
 use outside::Outside;
+use replace::Elder;
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -64,10 +67,13 @@ pub(crate) struct Args {
         "max_servers_per_session", "max_processes_per_session", "max_processes", "grace", "term_grace", "backend", "containers",
         "max_containers"])]
     start: bool,
-    /// Take over from the daemon that listens there: whoever has joined it stays with it, newcomers come
-    /// here, and it ends when its last has left
+    /// Take over from the daemon that listens there, with its servers and with whoever has joined it.
+    /// Where that cannot be, they stay with it, newcomers come here, and it ends when its last has left
     #[arg(long, conflicts_with_all = ["print_socket", "start"])]
     replace: bool,
+    /// What the program has left that this process was before
+    #[arg(long, hide = true, value_name = "N")]
+    inherit: Option<i32>,
     /// Serve the page and /metrics by TCP as well, at an address of this machine alone; port 0 for any
     /// that is free [default address: 127.0.0.1:7457]
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = false,
@@ -135,11 +141,20 @@ struct Seat {
     /// Which file the socket is, so that nobody else's is removed.
     identity: Option<(u64, u64)>,
     /// Held as long as the daemon lives.
-    _lock: File,
+    lock: File,
 }
 
 /// Listens and serves.
 pub(crate) fn run(args: Args) -> ExitCode {
+    // First of all, so that whatever there is to say is said where it is heard.
+    let inheritance = match args.inherit.map(Inheritance::take).transpose() {
+        Ok(inheritance) => inheritance,
+        Err(error) => {
+            let advice = "what the daemon before held ends now";
+            show::failure("cannot go on where the daemon before was", Some(&error), advice);
+            return ExitCode::FAILURE;
+        }
+    };
     let state_dir = match shelf::place(args.hold.state_dir.as_ref()) {
         Ok(dir) => dir,
         Err(code) => return code,
@@ -158,6 +173,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     let offer = match args.config.as_deref().map(offer).transpose() {
         Ok(offer) => offer.unwrap_or_default(),
+        // Whoever has joined is served all the same.
+        Err(_) if inheritance.is_some() => config::Config::default(),
         Err(code) => return code,
     };
     // Before anybody makes way for it.
@@ -166,13 +183,18 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     // What it is called in `ps`, however it was started.
     let _unnamed = rustix::thread::set_name(c"lariat-daemon");
-    if args.replace
-        && let Err(code) = replace::make_way(&path)
-    {
-        return code;
+    if args.replace && inheritance.is_none() {
+        match replace::make_way(&path, &state_dir) {
+            Ok(Elder::Gone) => {}
+            Ok(Elder::Became(successor)) => return replace::stand_for(successor),
+            Err(code) => return code,
+        }
     }
     let is_taken = |refusal: &Refusal| matches!(refusal, Refusal::Taken | Refusal::PortTaken(_));
-    let sat = replace::patiently(args.replace, || sit(&path, &state_dir), is_taken);
+    let sat = match &inheritance {
+        Some(left) => resume(&path, left).map_err(|e| Refusal::Io("go on with", path.clone(), e)),
+        None => replace::patiently(args.replace, || sit(&path, &state_dir), is_taken),
+    };
     let (seat, listener) = match sat {
         Ok(seated) => seated,
         Err(refusal) => return refused(&path, &refusal),
@@ -187,13 +209,21 @@ pub(crate) fn run(args: Args) -> ExitCode {
         .map(|address| replace::patiently(args.replace, || door(address, &access), is_taken));
     let door = match opened.transpose() {
         Ok(door) => door,
-        Err(refusal) => return refused(&path, &refusal),
+        Err(refusal) => {
+            let code = refused(&path, &refusal);
+            if inheritance.is_none() {
+                return code;
+            }
+            // Whoever has joined is served all the same.
+            None
+        }
     };
     if door.is_some() {
         warn_of_readers(&access);
     }
     let gate = match args.outside.gate(args.replace) {
         Ok(gate) => gate,
+        Err(_) if inheritance.is_some() => None,
         Err(code) => return code,
     };
     let raised = raise_descriptors();
@@ -223,27 +253,39 @@ pub(crate) fn run(args: Args) -> ExitCode {
         access,
         offer,
     };
+    let successor = inheritance.as_ref().and_then(|left| left.successor.try_clone().ok());
+    let name = Name { lock: seat.lock.as_raw_fd(), inheritance };
     let served =
         tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
-            runtime.block_on(serve(seat, listener, Doors { page: door, gate }, defaults))
+            runtime.block_on(serve(seat, listener, name, Doors { page: door, gate }, defaults))
         });
-    match served {
+    let (code, left) = ended(served);
+    if let Some(successor) = successor {
+        handover::farewell(&successor, left);
+    }
+    code
+}
+
+/// Says how it ended, and with what to end.
+fn ended(served: io::Result<Option<Farewell>>) -> (ExitCode, u8) {
+    let code = match served {
         Ok(Some(farewell)) => {
             for survivor in &farewell.survivors {
                 let what = format!("{} survived", show::plain(&survivor.to_string()));
                 show::failure(&what, None, &show::plain(&survivor.why));
             }
-            ExitCode::from(u8::from(!farewell.survivors.is_empty()))
+            u8::from(!farewell.survivors.is_empty())
         }
         Ok(None) => {
             show::failure("ended before its sessions did", None, "their guardians end them now");
-            ExitCode::FAILURE
+            1
         }
         Err(error) => {
             show::failure("cannot serve", Some(&error), "nothing was started");
-            ExitCode::FAILURE
+            1
         }
-    }
+    };
+    (ExitCode::from(code), code)
 }
 
 /// Reads which servers can be reached by HTTP.
@@ -274,6 +316,7 @@ fn start(path: &Path, state_dir: Option<PathBuf>) -> ExitCode {
 async fn serve(
     seat: Seat,
     listener: UnixListener,
+    name: Name,
     doors: Doors,
     defaults: Defaults,
 ) -> io::Result<Option<Farewell>> {
@@ -292,11 +335,16 @@ async fn serve(
     let page = doors.page.as_ref().map(|door| format!("page at http://{}/\n", door.address()));
     let gate = doors.gate.as_ref().map(|gate| format!("MCP at https://{}/\n", gate.address()));
     let (page, gate) = (page.unwrap_or_default(), gate.unwrap_or_default());
+    let left = name.inheritance.as_ref().map(replace::announce);
     show::out(&format!("listening on {}\n{page}{gate}", seat.path.display()));
     let mut second = signals.clone();
     let first = async move {
         // The sender is there as long as this waits.
-        let _counted = signals.wait_for(|count| *count >= 1).await.map(|_| ());
+        let told = async { signals.wait_for(|count| *count >= 1).await.map(|_| ()) };
+        tokio::select! {
+            _counted = told => {}
+            () = replace::left(left.flatten()) => {}
+        }
     };
     let mut replaced = signal(SignalKind::user_defined2())?;
     let retired = async move {
@@ -307,7 +355,7 @@ async fn serve(
         drop(seat);
     };
     let served = tokio::select! {
-        farewell = daemon::run(listener, doors, defaults, first, retired) => Some(farewell?),
+        farewell = daemon::run(listener, name, doors, defaults, first, retired) => Some(farewell?),
         _ = second.wait_for(|count| *count >= 2) => None,
     };
     drop(count);
@@ -350,7 +398,13 @@ fn sit(path: &Path, state_dir: &Path) -> Result<(Seat, UnixListener), Refusal> {
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);
     let listener = bound.map_err(at("listen on", path))?;
-    Ok((Seat { path: path.to_owned(), identity: identity(path), _lock: lock }, listener))
+    Ok((Seat { path: path.to_owned(), identity: identity(path), lock }, listener))
+}
+
+/// The same where the program before had done so.
+fn resume(path: &Path, left: &Inheritance) -> io::Result<(Seat, UnixListener)> {
+    let (lock, listener) = (left.lock.try_clone()?, left.listener.try_clone()?);
+    Ok((Seat { path: path.to_owned(), identity: identity(path), lock: lock.into() }, listener))
 }
 
 /// An address that only this machine can reach.

@@ -1,17 +1,21 @@
-//! `lariat daemon --replace`: the daemon that runs makes way for the next.
+//! `lariat daemon --replace`: the daemon that runs becomes the next one, or makes way for it.
 //!
-//! Whoever has joined it stays with it: their servers and what is in flight are where they were, and
-//! not a message is lost. Its name is free for the next, which is where newcomers go. It ends when the
-//! last of its own has left.
+//! It becomes the next one if it can: the same process executes this program, and whoever has joined it
+//! does not notice. This process then stands for it: what it is told, the daemon is told, and it ends when
+//! that does. Otherwise whoever has joined the daemon before stays with it: their servers and what is in
+//! flight are where they were, and not a message is lost. Its name is free for the next, which is where
+//! newcomers go. It ends when the last of its own has left.
 
-use crate::{show, summon};
+use crate::{env, show, summon};
 use lariat::contain::{self, Member};
+use lariat::daemon::handover::{Declined, Inheritance, Successor, succeed};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Signal;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
 
 /// How long it may take to make way.
 const MAKES_WAY: Duration = Duration::from_secs(5);
@@ -19,10 +23,18 @@ const MAKES_WAY: Duration = Duration::from_secs(5);
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Asks the daemon that listens there to make way, if there is one. Says why not.
-pub(super) fn make_way(path: &Path) -> Result<(), ExitCode> {
+/// What has become of the daemon before.
+pub(super) enum Elder {
+    /// It has made way, or there was none.
+    Gone,
+    /// It is this program now.
+    Became(Successor),
+}
+
+/// Asks the daemon that listens there to become this one, or to make way, if there is one. Says why not.
+pub(super) fn make_way(path: &Path, state_dir: &Path) -> Result<Elder, ExitCode> {
     // Whatever keeps us from connecting is said by who wants to listen there.
-    let Ok(stream) = UnixStream::connect(path) else { return Ok(()) };
+    let Ok(stream) = UnixStream::connect(path) else { return Ok(Elder::Gone) };
     let failed = |what: String, advice: &str| {
         show::failure(&what, None, advice);
         ExitCode::FAILURE
@@ -47,9 +59,53 @@ pub(super) fn make_way(path: &Path) -> Result<(), ExitCode> {
             return Err(summon::explain(&format!("cannot replace the daemon on {shown}"), &error));
         }
     }
+    let args = std::env::args_os().collect();
+    let became = UnixStream::connect(path).map_err(Declined::Unable);
+    let became = became.and_then(|line| succeed(line, elder, state_dir, args, env::all()));
+    match became {
+        Ok(successor) => return Ok(Elder::Became(successor)),
+        Err(Declined::Refused(why)) => {
+            let what = format!("the daemon before is not handed over: {}", show::plain(&why));
+            show::note(&what, "it ends with the last that has joined it");
+        }
+        // It is one from before there was such a thing, or is leaving.
+        Err(Declined::Unable(_)) => {}
+    }
     // It may have left by itself just now.
     let _gone = elder.signal(Signal::USR2);
-    Ok(())
+    Ok(Elder::Gone)
+}
+
+/// Stays for as long as the daemon lives that the one before has become.
+pub(super) fn stand_for(successor: Successor) -> ExitCode {
+    match successor.stay() {
+        Ok(code) => ExitCode::from(code),
+        Err(_) => {
+            show::failure("the daemon was killed", None, "its servers end by their guardians");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says that the daemon is there to whoever was started to replace it. Gives the way to that, if it is
+/// there to hear it.
+pub(super) fn announce(left: &Inheritance) -> Option<UnixStream> {
+    left.announce().ok().and_then(|()| left.successor.try_clone().ok())
+}
+
+/// Returns when whoever stands for this daemon is gone: it was told to end so that nobody could hear it.
+pub(super) async fn left(successor: Option<UnixStream>) {
+    let stream = successor.and_then(|line| {
+        line.set_nonblocking(true).ok()?;
+        tokio::net::UnixStream::from_std(line).ok()
+    });
+    match stream {
+        Some(mut stream) => {
+            // It says nothing: what there is to hear is its end.
+            let _end = stream.read_u8().await;
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// Tries until it succeeds or the other has had its time.

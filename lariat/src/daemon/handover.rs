@@ -1,0 +1,281 @@
+//! A daemon becomes the next one, and keeps what it holds.
+//!
+//! The next daemon does not take over from this one: this process becomes it. Whoever was started with
+//! `--replace` passes its own executable, its command line and its streams; this daemon has everything rest,
+//! writes down what it knows into memory that nobody else can read, and executes that program in its own
+//! place. The descriptors stay open, so no host and no server notices; pid and start time stay, so what the
+//! books say of the owner stays true, and holders stay its children. If it cannot be done, everything goes
+//! on as before, and the daemon makes way in the older manner.
+//!
+//! Not carried over: sessions of the API and of the gateway. While there are some, this is declined.
+
+mod successor;
+
+pub use successor::{Declined, Successor, succeed};
+
+use super::handle::Desk;
+use super::joining;
+use super::outside::Outside;
+use crate::bytes::Bytes;
+use crate::pool::carried::Carried as CarriedPool;
+use rustix::fs::{MemfdFlags, SealFlags};
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::Duration;
+use successor::{LONGEST, Request, VERSION, Word};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::{Instant, sleep, timeout};
+
+pub(super) use successor::ASK;
+
+/// How long servers that are being started or ended are waited for.
+const SETTLES: Duration = Duration::from_secs(5);
+
+/// How long those may take to be answered who have asked something.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// How long everybody may take to lie down.
+const LIES_DOWN: Duration = Duration::from_secs(1);
+
+/// How soon to look again.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Somebody wants this daemon to become the next one.
+#[derive(Debug)]
+pub(super) struct Asked {
+    line: UnixStream,
+    request: Request,
+    program: OwnedFd,
+    directory: OwnedFd,
+    streams: [OwnedFd; 3],
+}
+
+/// What a daemon has beside what its clients have.
+pub(super) struct Estate<'a> {
+    pub(super) desk: &'a Desk,
+    pub(super) listener: &'a UnixListener,
+    /// The lock on the name.
+    pub(super) lock: RawFd,
+    pub(super) outside: Option<&'a Outside>,
+    /// True if nobody waits for an answer by the socket.
+    pub(super) is_answered: &'a dyn Fn() -> bool,
+}
+
+/// Everything that the next program has to know.
+#[derive(Debug, Serialize, Deserialize)]
+struct State {
+    version: u32,
+    pool: CarriedPool,
+    seats: Vec<joining::Carried>,
+    listener: RawFd,
+    lock: RawFd,
+    /// To whoever was started with `--replace`.
+    line: RawFd,
+    directory: RawFd,
+    streams: [RawFd; 3],
+}
+
+/// What the program before has left to this one.
+#[derive(Debug)]
+pub struct Inheritance {
+    /// Where the daemon listens.
+    pub listener: std::os::unix::net::UnixListener,
+    /// The lock on its name.
+    pub lock: OwnedFd,
+    /// To whoever was started to replace it, and stands for it now.
+    pub successor: std::os::unix::net::UnixStream,
+    pub(super) pool: CarriedPool,
+    pub(super) seats: Vec<joining::Carried>,
+}
+
+/// Hears what somebody wants that has [asked](ASK).
+pub(super) async fn heard(mut line: UnixStream) -> io::Result<Asked> {
+    let (text, given) = joining::message(&mut line, LONGEST).await?;
+    let request = serde_json::from_slice(text.get(1..).unwrap_or_default())?;
+    let given: [OwnedFd; 5] = given.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+    let [program, directory, stdin, stdout, stderr] = given;
+    Ok(Asked { line, request, program, directory, streams: [stdin, stdout, stderr] })
+}
+
+/// Becomes the next daemon. If this returns, it could not be, and whoever asked knows why.
+pub(super) async fn hand_over(estate: Estate<'_>, mut asked: Asked) {
+    let why = match attempt(&estate, &asked).await {
+        Ok(never) => match never {},
+        Err(why) => why,
+    };
+    // It may have left.
+    let _unheard = asked.line.write_all(&Word::No { why }.line()).await;
+}
+
+/// There is no such thing.
+enum Never {}
+
+async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Never, String> {
+    let Estate { desk, outside, is_answered, .. } = estate;
+    if asked.request.version != VERSION {
+        return Err("it hands over what the next would not understand".into());
+    }
+    if asked.request.state_dir.0 != desk.defaults.session.state_dir.as_os_str().as_encoded_bytes() {
+        return Err("its books are in another directory".into());
+    }
+    // What this relies on: while this task runs, no other does.
+    if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
+        return Err("it has more than one thread".into());
+    }
+    let began = Instant::now();
+    let mut why;
+    loop {
+        let by_http = !desk.web.has_sessions() && outside.is_none_or(|out| !out.has_sessions());
+        why = match () {
+            () if !desk.registry.is_empty() => "it has sessions that are its own",
+            () if !by_http => "it has sessions by HTTP",
+            () if !desk.pool.is_settled() => "a server is being started or ended",
+            () if desk.rest.is_arriving() => "a host is about to join",
+            () if !is_answered() && began.elapsed() < LAST_ANSWERS => "somebody is being answered",
+            () => {
+                desk.rest.call(true);
+                desk.pool.rest(true);
+                let became = match timeout(LIES_DOWN, lain_down(desk)).await {
+                    Ok(()) => become_next(estate, asked),
+                    Err(_) => Err(Unable::Busy("somebody does not rest")),
+                };
+                desk.pool.rest(false);
+                desk.rest.call(false);
+                match became {
+                    Ok(never) => return Ok(never),
+                    Err(Unable::Failed(why)) => return Err(why),
+                    Err(Unable::Busy(why)) => why,
+                }
+            }
+        };
+        if began.elapsed() > SETTLES {
+            return Err(why.into());
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+/// Waits until everybody rests.
+async fn lain_down(desk: &Desk) {
+    while !desk.pool.rests() || !desk.rest.is_complete() {
+        tokio::select! {
+            () = desk.pool.rested() => {}
+            () = desk.rest.changed() => {}
+            // Whoever was about to rest may have left instead.
+            () = sleep(AGAIN) => {}
+        }
+    }
+    // What was said about it all is written down by those who do that.
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Why this process is still what it was.
+enum Unable {
+    /// Something is in the middle of something.
+    Busy(&'static str),
+    Failed(String),
+}
+
+fn become_next(estate: &Estate<'_>, asked: &Asked) -> Result<Never, Unable> {
+    let Estate { desk, listener, lock, .. } = estate;
+    if !desk.pool.rests() || !desk.rest.is_complete() {
+        return Err(Unable::Busy("somebody does not rest"));
+    }
+    let mut keep = Vec::new();
+    let seats: Option<Vec<_>> =
+        desk.rest.look(|seated| seated.carry(&mut keep)).into_iter().collect();
+    let seats = seats.ok_or(Unable::Busy("a host is about to leave"))?;
+    if seats.iter().map(joining::Carried::places).sum::<usize>() != desk.pool.seats() {
+        return Err(Unable::Busy("somebody is served by HTTP"));
+    }
+    let pool = desk.pool.carry(&mut keep);
+    let pool = pool.ok_or(Unable::Busy("a server is about to leave"))?;
+    let state = State {
+        version: VERSION,
+        pool,
+        seats,
+        listener: listener.as_raw_fd(),
+        lock: *lock,
+        line: asked.line.as_raw_fd(),
+        directory: asked.directory.as_raw_fd(),
+        streams: asked.streams.each_ref().map(AsRawFd::as_raw_fd),
+    };
+    keep.extend([state.listener, state.lock, state.line, state.directory]);
+    keep.extend(state.streams);
+    let failed = |e: io::Error| Unable::Failed(format!("it cannot be handed over: {e}"));
+    let memory = written(&state).map_err(failed)?;
+    keep.push(memory.as_raw_fd());
+    let words = |bytes: &Bytes| CString::new(bytes.0.clone()).map_err(io::Error::from);
+    let args: io::Result<Vec<_>> = asked.request.args.iter().map(words).collect();
+    let mut args = args.map_err(failed)?;
+    for word in ["--inherit".into(), memory.as_raw_fd().to_string()] {
+        args.push(CString::new(word).map_err(|e| failed(e.into()))?);
+    }
+    let env: io::Result<Vec<_>> = asked.request.env.iter().map(words).collect();
+    let env = env.map_err(failed)?;
+    Err(failed(contain::turn_into(asked.program.as_fd(), &args, &env, &keep)))
+}
+
+/// Writes it down where nobody else can read it and nothing of it stays.
+fn written(state: &State) -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut memory = File::from(rustix::fs::memfd_create(c"lariat-state", flags)?);
+    let bytes = serde_json::to_vec(state)?;
+    // What cannot be read again must not be relied on.
+    serde_json::from_slice::<State>(&bytes)?;
+    memory.write_all(&bytes)?;
+    let whole = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&memory, whole)?;
+    Ok(memory)
+}
+
+impl Inheritance {
+    /// Takes what the program before has left at this descriptor, its new streams and its directory first
+    /// of all. To be called while this process has one thread.
+    pub fn take(number: RawFd) -> io::Result<Inheritance> {
+        let taken = |number| contain::inherited(number).ok_or(io::ErrorKind::NotFound);
+        let mut memory = File::from(taken(number)?);
+        let mut bytes = Vec::new();
+        memory.rewind()?;
+        memory.read_to_end(&mut bytes)?;
+        drop(memory);
+        let state: State = serde_json::from_slice(&bytes)?;
+        let [stdin, stdout, stderr] = state.streams;
+        rustix::stdio::dup2_stdin(taken(stdin)?)?;
+        rustix::stdio::dup2_stdout(taken(stdout)?)?;
+        rustix::stdio::dup2_stderr(taken(stderr)?)?;
+        rustix::process::fchdir(taken(state.directory)?)?;
+        Ok(Inheritance {
+            listener: taken(state.listener)?.into(),
+            lock: taken(state.lock)?,
+            successor: taken(state.line)?.into(),
+            pool: state.pool,
+            seats: state.seats,
+        })
+    }
+
+    /// Says to whoever was started to replace the daemon that it is there.
+    pub fn announce(&self) -> io::Result<()> {
+        self.successor.set_nonblocking(false)?;
+        (&self.successor).write_all(&Word::Here.line())
+    }
+}
+
+/// Says how it ended to whoever stands for a daemon.
+pub fn farewell(mut successor: &std::os::unix::net::UnixStream, code: u8) {
+    // It may have left.
+    let _unheard = successor.write_all(&Word::Left { code }.line());
+}
+
+/// The same place under another name is another place here.
+pub(crate) fn name_of(path: &Path) -> Bytes {
+    Bytes(path.as_os_str().as_encoded_bytes().into())
+}

@@ -1,0 +1,193 @@
+//! The side of whoever was started with `--replace`: it asks, and then stands for the daemon that the one
+//! before has become, for as long as that lives.
+
+use super::name_of;
+use crate::bytes::Bytes;
+use crate::relay;
+use contain::Member;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The byte with which somebody asks, and which carries its executable, its directory and its streams.
+pub(in crate::daemon) const ASK: u8 = b'>';
+
+/// What one daemon writes down for the next. Another number, and it makes way in the older manner.
+pub(super) const VERSION: u32 = 1;
+
+/// A longer line is none of ours.
+pub(super) const LONGEST: usize = 16 << 20;
+
+/// How long a daemon may take to become the next one.
+const BECOMES: Duration = Duration::from_secs(30);
+
+/// What is to be executed, and how.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Request {
+    pub(super) version: u32,
+    pub(super) state_dir: Bytes,
+    pub(super) args: Vec<Bytes>,
+    pub(super) env: Vec<Bytes>,
+}
+
+/// What the daemon has to say.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Word {
+    /// It stays what it is.
+    No {
+        /// A sentence.
+        why: String,
+    },
+    /// It is the next one now.
+    Here,
+    /// It has ended.
+    Left {
+        /// With this.
+        code: u8,
+    },
+}
+
+impl Word {
+    pub(super) fn line(&self) -> Vec<u8> {
+        // Text and numbers can always be written.
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}
+
+/// Why a daemon has not become the next one. It is as it was, unless it is gone.
+#[derive(Debug)]
+pub enum Declined {
+    /// It says why.
+    Refused(String),
+    /// It does not know how, or is not there any more.
+    Unable(io::Error),
+}
+
+/// Stands for a daemon that another process has become.
+#[derive(Debug)]
+pub struct Successor {
+    line: UnixStream,
+    heard: Vec<u8>,
+    daemon: Member,
+}
+
+/// Asks the daemon at the other end to become this program, with this command line and these variables. To
+/// be called while this process has one thread.
+pub fn succeed(
+    line: UnixStream,
+    daemon: Member,
+    state_dir: &Path,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+) -> Result<Successor, Declined> {
+    let bytes = |word: OsString| Bytes(word.into_vec());
+    let variable = |(mut name, value): (OsString, OsString)| {
+        name.push("=");
+        name.push(value);
+        bytes(name)
+    };
+    let request = Request {
+        version: VERSION,
+        state_dir: name_of(state_dir),
+        args: args.into_iter().map(bytes).collect(),
+        env: env.into_iter().map(variable).collect(),
+    };
+    let mut successor = Successor { line, heard: Vec::new(), daemon };
+    successor.ask(&request).map_err(Declined::Unable)?;
+    match successor.answer().map_err(Declined::Unable)? {
+        Word::Here => Ok(successor),
+        Word::No { why } => Err(Declined::Refused(why)),
+        Word::Left { .. } => Err(Declined::Unable(io::ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+impl Successor {
+    fn ask(&mut self, request: &Request) -> io::Result<()> {
+        let mut text = vec![ASK];
+        serde_json::to_writer(&mut text, request)?;
+        text.push(b'\n');
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let program = rustix::fs::open("/proc/self/exe", flags, Mode::empty())?;
+        let directory = rustix::fs::open(".", flags | OFlags::DIRECTORY, Mode::empty())?;
+        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+        let given =
+            [program.as_fd(), directory.as_fd(), stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&given));
+        let sent =
+            sendmsg(&self.line, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        self.line.write_all(&text[sent..])
+    }
+
+    /// The first word.
+    fn answer(&mut self) -> io::Result<Word> {
+        let deadline = Instant::now() + BECOMES;
+        loop {
+            let mut fds = [PollFd::new(&self.line, PollFlags::IN)];
+            contain::wait(&mut fds, Some(deadline));
+            if !fds[0].revents().is_empty() {
+                if let Some(word) = self.word()? {
+                    return Ok(word);
+                }
+            } else if Instant::now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// Stays until the daemon is gone, or is yet another's; what this process is told to do, the daemon is
+    /// told. Gives what to end with; an error if nobody said that.
+    pub fn stay(mut self) -> io::Result<u8> {
+        // Without them a signal ends this process as it would any other, and the daemon with it.
+        let signals = relay::block_signals().ok();
+        contain::give_back_code();
+        loop {
+            let mut fds = vec![PollFd::new(&self.line, PollFlags::IN)];
+            fds.extend(signals.as_ref().map(|signals| PollFd::new(signals, PollFlags::IN)));
+            contain::wait(&mut fds, None);
+            let speaks = !fds[0].revents().is_empty();
+            if let Some(signal) = signals.as_ref().and_then(relay::stop_signal) {
+                let signal = Signal::from_named_raw(signal.into()).unwrap_or(Signal::TERM);
+                // It is gone, or it is that very process.
+                let _gone = self.daemon.signal(signal);
+            }
+            if !speaks {
+                continue;
+            }
+            match self.word() {
+                Ok(Some(Word::Left { code })) => return Ok(code),
+                Ok(_) => {}
+                // Somebody else stands for it now.
+                Err(_) if self.daemon.is_alive() => return Ok(0),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// What the daemon says, once the line is readable; nothing if that is no whole word yet.
+    fn word(&mut self) -> io::Result<Option<Word>> {
+        let mut bytes = [0; 1024];
+        let count = self.line.read(&mut bytes)?;
+        if count == 0 || self.heard.len() > LONGEST {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.heard.extend_from_slice(&bytes[..count]);
+        let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+        let line: Vec<u8> = self.heard.drain(..=end).collect();
+        serde_json::from_slice(&line).map(Some).map_err(io::Error::from)
+    }
+}
