@@ -129,12 +129,15 @@ async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Never, String> {
         return Err("it has more than one thread".into());
     }
     let began = Instant::now();
-    let mut why;
     loop {
-        let by_http = !desk.web.has_sessions() && outside.is_none_or(|out| !out.has_sessions());
-        why = match () {
-            () if !desk.registry.is_empty() => "it has sessions that are its own",
-            () if !by_http => "it has sessions by HTTP",
+        // These may be there for hours.
+        if !desk.registry.is_empty() {
+            return Err("it has sessions that are its own".into());
+        }
+        if desk.web.has_sessions() || outside.is_some_and(Outside::has_sessions) {
+            return Err("it has sessions by HTTP".into());
+        }
+        let why = match () {
             () if !desk.pool.is_settled() => "a server is being started or ended",
             () if desk.rest.is_arriving() => "a host is about to join",
             () if !is_answered() && began.elapsed() < LAST_ANSWERS => "somebody is being answered",

@@ -6,6 +6,9 @@ use crate::stage::{PATIENCE, Stage, is_full, signal, trial};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +27,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         trial("handover::daemon_sigkill", daemon_sigkill),
         trial("handover::stand_in_sigkill", stand_in_sigkill),
         trial("handover::server_leaves", server_leaves),
+        trial("handover::sessions_by_http", sessions_by_http),
     ]
 }
 
@@ -48,6 +52,9 @@ fn in_flight() {
     let is_told = || !stage.verdicts().contains(&"none".into());
     assert!(until(PATIENCE, is_told), "nobody says how they are shared");
     let (was, seen) = (stage.daemon(), stage.verdicts());
+    let descriptors =
+        || fs::read_dir(format!("/proc/{}/fd", was.pid)).into_iter().flatten().count();
+    let mut first = None;
     for round in 0..3 {
         let names: Vec<String> = (0..clients.len()).map(|at| format!("{round}.{at}")).collect();
         let ask = |(client, name): (&mut Client, &String)| ask_late(client, name, round, 700);
@@ -67,7 +74,10 @@ fn in_flight() {
         assert_eq!(stage.join().server(), servers[0], "who comes later finds the same");
         assert!(was.is_alive(), "it is another process");
         assert_eq!(stage.verdicts(), seen);
+        first = first.or_else(|| Some(descriptors()));
     }
+    let most = first.expect("several rounds");
+    assert!(until(PATIENCE, || descriptors() <= most), "{} descriptors", descriptors());
     let about = clients[0].about();
     assert_eq!((&about["sins"], &about["greetings"]), (&json!([]), &json!(1)), "{about}");
     let again: Vec<i32> = clients.iter_mut().map(Client::server).collect();
@@ -292,5 +302,51 @@ fn server_leaves() {
         while client.hear(PATIENCE).is_some() {}
         assert_eq!(client.ended().and_then(|status| status.code()), Some(7));
     }
+    stage.close();
+}
+
+/// A session by HTTP would be lost: the daemon makes way instead, says why, and stays for whoever it has.
+fn sessions_by_http() {
+    let mut stage = Stage::without_daemon();
+    let words = stage.checker(&["by http"]);
+    let config = format!("[servers.checker]\ncommand = {:?}\nargs = {:?}\n", words[0], &words[1..]);
+    fs::write(stage.path("lariat.toml"), config).expect("a file");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+    let address = free.to_string();
+    stage.start_daemon(&["--config", "lariat.toml", "--no-token", "--http", &address]);
+    let daemon = stage.daemon();
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"},
+    }});
+    let hello = hello.to_string();
+    let mut stream = TcpStream::connect(&address).expect("a daemon");
+    write!(
+        stream,
+        "POST /servers/checker/mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{hello}",
+        hello.len()
+    )
+    .expect("somebody who listens");
+    let mut answer = String::new();
+    let is_answered = |answer: &str| answer.contains("serverInfo");
+    assert!(until(PATIENCE, || {
+        let mut piece = [0; 4096];
+        let count = stream.read(&mut piece).expect("an answer");
+        answer.push_str(&String::from_utf8_lossy(&piece[..count]));
+        is_answered(&answer)
+    }));
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("mcp-session-id"), "{answer}");
+    let mut client = stage.join();
+    let server = client.server();
+    stage.start_next();
+    let said = fs::read_to_string(stage.path("stderr")).unwrap_or_default();
+    assert!(said.contains("sessions by HTTP"), "{said}");
+    assert_eq!(client.server(), server);
+    let mut late = stage.join();
+    assert_ne!(late.server(), server, "who comes later is the next one's");
+    drop(stream);
+    client.leave();
+    late.leave();
+    assert!(until(PATIENCE, || !daemon.is_alive()), "it stays for nobody");
     stage.close();
 }

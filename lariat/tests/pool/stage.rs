@@ -89,12 +89,17 @@ impl Stage {
 
     /// Has the daemon become the next one. Whoever was started for that stands for it from here on.
     pub(crate) fn replace(&mut self) {
-        self.before.extend(self.daemon.take());
-        self.start_daemon(&["--replace"]);
+        self.start_next();
         let listener = UnixStream::connect(self.path("state/daemon.sock")).expect("a daemon");
         let listener = socket_peercred(&listener).expect("its credentials").pid;
         let first = self.before.first().map(|child| child.id() as i32);
         assert_eq!(Some(listener.as_raw_pid()), first, "it was not handed over");
+    }
+
+    /// Has another daemon replace the one there is, in whatever way.
+    pub(crate) fn start_next(&mut self) {
+        self.before.extend(self.daemon.take());
+        self.start_daemon(&["--replace"]);
     }
 
     /// What is in the event log.

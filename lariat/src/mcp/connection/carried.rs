@@ -42,6 +42,12 @@ pub(crate) struct Carried {
 pub(crate) struct Way {
     input: Option<RawFd>,
     output: RawFd,
+    said: Said,
+}
+
+/// What a server has said.
+#[derive(Debug, Serialize, Deserialize)]
+struct Said {
     /// What is not a whole line yet.
     heard: Bytes,
     undelivered: Vec<(Port, Bytes)>,
@@ -150,11 +156,15 @@ impl Connection {
             None => None,
         };
         let output = Receiver::from_owned_fd(taken(from.output)?).ok()?;
+        Some(Wire { input, output, inbox: self.inbox(from.said) })
+    }
+
+    fn inbox(&self, from: Said) -> Inbox {
         let state = self.0.lock();
         let way =
             |(port, line): (Port, Bytes)| Some((port, state.ports.get(&port)?.clone(), line.0));
         let undelivered = from.undelivered.into_iter().filter_map(way).collect();
-        Some(Wire { input, output, inbox: Inbox { frames: Frames::of(from.heard.0), undelivered } })
+        Inbox { frames: Frames::of(from.heard.0), undelivered }
     }
 }
 
@@ -165,11 +175,15 @@ impl Wire<Sender, Receiver> {
         let output = self.output.as_raw_fd();
         keep.extend(input);
         keep.push(output);
-        let undelivered = self.inbox.undelivered.iter();
-        Way {
-            input,
-            output,
-            heard: Bytes(self.inbox.frames.waiting().into()),
+        Way { input, output, said: self.inbox.carry() }
+    }
+}
+
+impl Inbox {
+    fn carry(&self) -> Said {
+        let undelivered = self.undelivered.iter();
+        Said {
+            heard: Bytes(self.frames.waiting().into()),
             undelivered: undelivered.map(|(port, _, line)| (*port, Bytes(line.clone()))).collect(),
         }
     }
@@ -204,3 +218,6 @@ impl Mouth {
 fn waiting(parcels: &mut Parcels) -> Vec<Bytes> {
     parcels.waiting().map(|line| Bytes(line.into())).collect()
 }
+
+#[cfg(test)]
+mod tests;
