@@ -20,6 +20,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         trial("deaths::wrapper_sigterm", || one_leaves(|one| signal(one.process(), Signal::TERM))),
         trial("deaths::wrapper_sigint", || one_leaves(|one| signal(one.process(), Signal::INT))),
         trial("deaths::stdin_closed", stdin_closed),
+        trial("deaths::stdin_closed_behind_much", stdin_closed_behind_much),
         trial("deaths::both_ends_closed", || {
             one_leaves(|one| {
                 one.close_stdin();
@@ -94,6 +95,27 @@ fn stdin_closed() {
     assert!(one.ended().is_some_and(|status| status.success()));
     assert_eq!(other.server(), server);
     other.leave();
+    stage.close();
+}
+
+/// What a script has said at once is answered, however much it is.
+fn stdin_closed_behind_much() {
+    let stage = Stage::new();
+    let mut client = stage.join();
+    let ask = |nonce: u64| {
+        let arguments = json!({"who": "script", "nonce": nonce});
+        let params = json!({"name": "whoami", "arguments": arguments});
+        json!({"jsonrpc": "2.0", "id": nonce, "method": "tools/call", "params": params})
+    };
+    let script: Vec<String> = (0..4_000).map(|nonce| ask(nonce).to_string()).collect();
+    assert!(client.say(&script.join("\n")));
+    client.close_stdin();
+    for nonce in 0..script.len() {
+        let line = client.hear(PATIENCE).unwrap_or_else(|| panic!("{nonce} is not answered"));
+        let answer: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
+        assert_eq!(answer["result"]["structuredContent"]["nonce"], json!(nonce), "{answer}");
+    }
+    assert_eq!(client.hear(PATIENCE), None);
     stage.close();
 }
 

@@ -79,6 +79,15 @@ impl State {
         Some(self.mux.port_says(port, line))
     }
 
+    /// Has everything go on: nobody else is there for whose sake it would wait.
+    pub(super) fn unpark(&mut self) -> Vec<Routed> {
+        let all = std::mem::take(&mut self.parking.0).into_iter();
+        let lines = all.flat_map(|(port, waiting)| {
+            waiting.lines.into_iter().map(move |(_, Bytes(line))| (port, line))
+        });
+        lines.map(|(port, line)| self.mux.port_says(port, line)).collect()
+    }
+
     /// True if something of anybody's waits here.
     pub(super) fn is_parked(&self) -> bool {
         !self.parking.0.is_empty()

@@ -194,6 +194,16 @@ impl Connection {
         let may = state.open && !state.asleep;
         if may && !state.parting {
             state.parting = true;
+            for Routed { to_server, to_ports, .. } in state.unpark() {
+                for line in to_server {
+                    // There is an end to how much of it there can be.
+                    let _closing = self.0.queue.lend(line);
+                }
+                for (port, line) in to_ports {
+                    // One that has left does not need it.
+                    let _left = state.ports.get(&port).map(|queue| queue.lend(line));
+                }
+            }
             self.0.queue.end();
         }
         may
