@@ -4,11 +4,15 @@
 use crate::client::Client;
 use crate::stage::{PATIENCE, Stage, is_full, signal, trial};
 use libtest_mimic::Trial;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,6 +32,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         trial("handover::stand_in_sigkill", stand_in_sigkill),
         trial("handover::server_leaves", server_leaves),
         trial("handover::sessions_by_http", sessions_by_http),
+        trial("handover::no_program", no_program),
     ]
 }
 
@@ -257,7 +262,9 @@ fn the_last_leaves() {
     assert!(until(PATIENCE, || ended() == 1), "{:#?}", stage.events());
     let events = stage.events();
     let ended = events.iter().find(|event| event["event"] == "ended").expect("just seen");
-    assert_eq!(ended["reason"], "closed", "{ended}");
+    // It may have left before it was asked to.
+    assert!(["closed", "exited"].map(Into::into).contains(&ended["reason"]), "{ended}");
+    assert_eq!(ended["survivors"], json!([]), "{ended}");
     stage.close();
 }
 
@@ -349,4 +356,47 @@ fn sessions_by_http() {
     late.leave();
     assert!(until(PATIENCE, || !daemon.is_alive()), "it stays for nobody");
     stage.close();
+}
+
+/// What is no program cannot be become: the daemon says so, and goes on as if nothing had happened.
+fn no_program() {
+    let stage = Stage::new();
+    let mut clients = vec![stage.join(), stage.join(), stage.meet(&[])];
+    clients[2].greet_as("2025-11-25", &json!({"roots": {}}));
+    let servers: Vec<i32> = clients.iter_mut().map(Client::server).collect();
+    for round in 0..5 {
+        let ask = |client: &mut Client| ask_late(client, "me", round, 100);
+        let asked: Vec<Value> = clients.iter_mut().map(ask).collect();
+        let said = ask_to_become(&stage, &fs::File::open("/proc/self/status").expect("no program"));
+        assert!(said["no"]["why"].as_str().is_some_and(|why| why.contains("Permission")), "{said}");
+        for (client, (id, server)) in clients.iter_mut().zip(asked.iter().zip(&servers)) {
+            let answer = client.answer_aside(id, &mut Vec::new()).expect("an answer");
+            let told = &answer["result"]["structuredContent"];
+            assert_eq!((&told["nonce"], &told["pid"]), (&json!(round), &json!(server)));
+        }
+    }
+    assert_eq!(stage.join().server(), servers[0]);
+    clients.into_iter().for_each(Client::leave);
+    stage.close();
+}
+
+/// Asks the daemon to become this. Gives what it says.
+fn ask_to_become(stage: &Stage, program: &impl AsFd) -> Value {
+    let line = UnixStream::connect(stage.path("state/daemon.sock")).expect("a daemon");
+    let request = json!({
+        "version": 1, "state_dir": stage.path("state"), "args": ["lariat", "daemon"], "env": [],
+    });
+    let here = fs::File::open(".").expect("a directory");
+    let nothing = fs::File::open("/dev/null").expect("nothing");
+    let given = [program.as_fd(), here.as_fd(), nothing.as_fd(), nothing.as_fd(), nothing.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&given)));
+    let text = format!(">{request}\n");
+    let sent =
+        sendmsg(&line, &[IoSlice::new(text.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL);
+    assert_eq!(sent.expect("somebody who listens"), text.len());
+    let mut said = String::new();
+    BufReader::new(line).read_line(&mut said).expect("an answer");
+    serde_json::from_str(&said).expect("JSON")
 }
