@@ -164,7 +164,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         return ExitCode::from(u8::from(!show::out(&format!("{}\n", path.display()))));
     }
     if args.start {
-        return start(&path, args.hold.state_dir);
+        return start(&path, args.socket, args.hold.state_dir);
     }
     if args.config.is_some() && args.http.is_none() && !args.outside.is_wanted() {
         let advice = "add --http for this machine, or --https for others";
@@ -304,8 +304,9 @@ fn offer(path: &Path) -> Result<config::Config, ExitCode> {
 }
 
 /// Has a daemon listen there, whoever started it. It has the usual options, like any on demand.
-fn start(path: &Path, state_dir: Option<PathBuf>) -> ExitCode {
-    let there = Whereabouts { socket: Some(path.to_owned()), state_dir };
+fn start(path: &Path, socket: Option<PathBuf>, state_dir: Option<PathBuf>) -> ExitCode {
+    // Where it usually is, the directory is made with it.
+    let there = Whereabouts { socket, state_dir };
     match there.summon() {
         Ok(_stream) => ExitCode::from(u8::from(!show::out(&format!("{}\n", path.display())))),
         Err(code) => code,
