@@ -96,6 +96,8 @@ pub use {
 #[cfg(windows)]
 pub use {
     sys::windows::bell::Bell,
+    sys::windows::interrupt::{Interrupts, name as signal_name},
+    sys::windows::mark::Mark,
     sys::windows::stream::Stream,
     sys::windows::tree::{Spec, Tree},
 };

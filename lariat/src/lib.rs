@@ -15,34 +15,62 @@
 //! words   bytes, duration, id, moment, receipt, spec, snapshot
 //! ```
 //!
-//! The library prints nothing and reads no environment variable; the binary does both.
-#![cfg(target_os = "linux")]
+//! The library prints nothing and reads no environment variable; the binary does both. Which platform
+//! has which of them is decided here: on Windows there are the words, and `journal`, `books` and
+//! `relay` of its own.
+#![cfg(any(target_os = "linux", windows))]
 #![forbid(unsafe_code)]
 
-pub mod books;
-mod bytes;
-#[cfg(feature = "cli")]
-pub mod daemon;
-#[cfg(test)]
-mod dice;
-pub mod docker;
 pub mod duration;
-pub mod held;
-mod holder;
 pub mod id;
-pub mod journal;
-pub mod mcp;
 pub mod moment;
-pub mod pool;
-pub mod probe;
 pub mod receipt;
+
+#[cfg(target_os = "linux")]
+pub mod books;
+#[cfg(target_os = "linux")]
+mod bytes;
+#[cfg(all(target_os = "linux", feature = "cli"))]
+pub mod daemon;
+#[cfg(all(target_os = "linux", test))]
+mod dice;
+#[cfg(target_os = "linux")]
+pub mod docker;
+#[cfg(target_os = "linux")]
+pub mod held;
+#[cfg(target_os = "linux")]
+mod holder;
+#[cfg(target_os = "linux")]
+pub mod journal;
+#[cfg(target_os = "linux")]
+pub mod mcp;
+#[cfg(target_os = "linux")]
+pub mod pool;
+#[cfg(target_os = "linux")]
+pub mod probe;
+#[cfg(target_os = "linux")]
 pub mod relay;
+#[cfg(target_os = "linux")]
 pub mod session;
+#[cfg(target_os = "linux")]
 pub mod snapshot;
+#[cfg(target_os = "linux")]
 pub mod spec;
+#[cfg(target_os = "linux")]
 pub mod start;
 
+#[cfg(windows)]
+#[path = "books/windows.rs"]
+pub mod books;
+#[cfg(windows)]
+#[path = "journal/windows.rs"]
+pub mod journal;
+#[cfg(windows)]
+#[path = "relay/windows.rs"]
+pub mod relay;
+
 pub use contain;
+#[cfg(target_os = "linux")]
 pub use holder::main_if_asked;
-#[cfg(feature = "rmcp")]
+#[cfg(all(target_os = "linux", feature = "rmcp"))]
 pub use rmcp;

@@ -36,6 +36,7 @@ pub use windows::{
     subject::{Around, Subject},
     table::{Cell, Death, Misbehaviour, Moment, cells, list},
     trial::{run, run_three_times},
+    witness::Witness,
     world::{Process, until},
 };
 #[cfg(target_os = "linux")]

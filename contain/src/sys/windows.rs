@@ -5,8 +5,10 @@
 
 pub(crate) mod bell;
 mod console;
+pub(crate) mod interrupt;
 mod job;
 mod launch;
+pub(crate) mod mark;
 pub(crate) mod member;
 pub(crate) mod stream;
 pub(crate) mod tree;

@@ -40,9 +40,11 @@ fn column(around: Around) -> Vec<Trial> {
     let wanted = |misbehaviour: &Misbehaviour| {
         around == Around::Console || EVERYWHERE.contains(misbehaviour)
     };
-    // Two hundred processes take their time, and dropping and panicking are the owner's death to them.
+    // Two hundred processes take their time, and so does every place to be in; dropping and panicking
+    // are the owner's death to all of them.
     let too_much = |misbehaviour, death| {
-        misbehaviour == Misbehaviour::WideTree && matches!(death, Death::Drop | Death::Panic)
+        (misbehaviour == Misbehaviour::WideTree || around != Around::Console)
+            && matches!(death, Death::Drop | Death::Panic)
     };
     let pairs = trials::list(&subject)
         .into_iter()

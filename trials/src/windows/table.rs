@@ -39,11 +39,16 @@ named! {
 }
 
 impl Misbehaviour {
-    /// How many processes of the server's own report once its tree is built.
+    /// How many processes of the server's own report once its tree is built. For a leader that exits
+    /// at once this is the leader, which reports before it does.
     #[must_use]
     pub fn members(self) -> usize {
         match self {
-            Self::Polite | Self::IgnoresEof | Self::IgnoresBreak | Self::StartsDuringKill => 1,
+            Self::Polite
+            | Self::IgnoresEof
+            | Self::IgnoresBreak
+            | Self::LeaderExits
+            | Self::StartsDuringKill => 1,
             Self::CmdChain
             | Self::CmdStarts
             | Self::Detached
@@ -51,7 +56,6 @@ impl Misbehaviour {
             | Self::OwnConsole
             | Self::Suspended
             | Self::NestedJob
-            | Self::LeaderExits
             | Self::HoldsStdout => 2,
             Self::Rabbit => 4,
             Self::WideTree => 201,

@@ -10,8 +10,9 @@ use std::time::Duration;
 /// For so long a process may have no command line yet.
 const YOUTH: Duration = Duration::from_secs(5);
 
+/// Looks for everybody who carries a token, and for everybody they started.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub struct Witness {
     token: String,
     members: HashMap<Process, String>,
     strangers: HashSet<Process>,
@@ -20,7 +21,9 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    pub(crate) fn new(token: &str) -> Self {
+    /// One who knows nobody yet.
+    #[must_use]
+    pub fn new(token: &str) -> Self {
         Self {
             token: token.to_owned(),
             members: HashMap::new(),
@@ -31,12 +34,12 @@ impl Witness {
     }
 
     /// Leaves somebody out who carries the token and is no part of the session.
-    pub(crate) fn spare(&mut self, process: Process) {
+    pub fn spare(&mut self, process: Process) {
         self.spared.insert(process);
     }
 
     /// The members who are alive now.
-    pub(crate) fn look(&mut self) -> Vec<Process> {
+    pub fn look(&mut self) -> Vec<Process> {
         let everybody = everybody();
         let mut alive: Vec<Process> = Vec::new();
         // Children come after their parents only by chance, so it is looked until nobody is new.
@@ -82,9 +85,15 @@ impl Witness {
         false
     }
 
+    /// The file name of a member's program.
+    #[must_use]
+    pub fn name(&self, process: Process) -> &str {
+        self.members.get(&process).map_or("?", String::as_str)
+    }
+
     pub(crate) fn describe(&self, process: Process) -> String {
-        let name = self.members.get(&process).map_or("?", String::as_str);
-        format!("{} {name}, {} ms old", process.pid, process.age().as_millis())
+        let (pid, name, age) = (process.pid, self.name(process), process.age().as_millis());
+        format!("{pid} {name}, {age} ms old")
     }
 
     /// The most members seen at once.

@@ -32,7 +32,7 @@ pub fn until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
             return condition();
         }
         std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(Duration::from_millis(20));
+        pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
 
@@ -59,13 +59,16 @@ impl Process {
         (created(&handle)? == self.created).then_some(handle)
     }
 
+    /// The process that has this number now, if it has not ended.
+    fn alive(pid: u32) -> Option<Self> {
+        let handle = open(pid, PROCESS_QUERY_INFORMATION | PROCESS_SYNCHRONIZE)?;
+        Some(Self { pid, created: created(&handle)? }).filter(|_| runs(&handle))
+    }
+
     /// Whether it has not ended.
     #[must_use]
     pub fn is_alive(self) -> bool {
-        self.open(PROCESS_SYNCHRONIZE).is_some_and(|handle| {
-            // SAFETY: the handle is open for the whole call, which does not wait.
-            unsafe { WaitForSingleObject(handle.as_raw_handle(), 0) == WAIT_TIMEOUT }
-        })
+        self.open(PROCESS_SYNCHRONIZE).is_some_and(|handle| runs(&handle))
     }
 
     /// Ends this very process and no other.
@@ -150,7 +153,7 @@ pub(crate) fn everybody() -> Vec<Listed> {
     while more {
         let end = entry.szExeFile.iter().position(|unit| *unit == 0);
         let name = String::from_utf16_lossy(&entry.szExeFile[..end.unwrap_or(0)]);
-        let process = Process::now(entry.th32ProcessID).filter(|process| process.is_alive());
+        let process = Process::alive(entry.th32ProcessID);
         found.extend(process.map(|process| Listed {
             process,
             parent: entry.th32ParentProcessID,
@@ -179,6 +182,11 @@ fn open(pid: u32, rights: u32) -> Option<OwnedHandle> {
     let raw = unsafe { OpenProcess(rights, 0, pid) };
     // SAFETY: the handle is new and nobody else owns it.
     (!raw.is_null()).then(|| unsafe { OwnedHandle::from_raw_handle(raw) })
+}
+
+fn runs(process: &OwnedHandle) -> bool {
+    // SAFETY: the handle is open for the whole call, which does not wait.
+    unsafe { WaitForSingleObject(process.as_raw_handle(), 0) == WAIT_TIMEOUT }
 }
 
 const ZERO: FILETIME = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };

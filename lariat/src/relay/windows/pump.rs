@@ -1,0 +1,208 @@
+//! The threads that copy bytes, one for each stream.
+//!
+//! None of them is waited for without a bound: a thread that reads from a host which says nothing
+//! reads until the process ends.
+
+use super::backlog::Backlog;
+use crate::journal::Journal;
+use contain::{Bell, Stream};
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+const CHUNK: usize = 64 << 10;
+
+/// How often in a row a read must find nothing to mean the end: one that finds nothing can also be
+/// somebody's write of nothing.
+const EMPTY: usize = 16;
+
+/// A host that takes nothing for this long, after its server has gone, is not waited for.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// The server's ends.
+pub(super) struct Streams {
+    pub(super) stdin: Stream,
+    pub(super) stdout: Stream,
+    pub(super) stderr: Stream,
+}
+
+/// Our ends, before there is a server.
+pub(super) struct Pumps {
+    to_stdin: PipeWriter,
+    from_stdout: PipeReader,
+    from_stderr: PipeReader,
+    told: Arc<Told>,
+}
+
+/// What the threads tell.
+#[derive(Debug)]
+struct Told {
+    bell: Bell,
+    /// The host has closed the server's input, or reads its output no more.
+    done: AtomicBool,
+    /// How much has been written to the host.
+    written: AtomicU64,
+}
+
+impl Told {
+    fn host_is_done(&self) {
+        self.done.store(true, Ordering::SeqCst);
+        self.bell.ring();
+    }
+}
+
+/// Copying.
+#[derive(Debug)]
+pub(super) struct Running {
+    told: Arc<Told>,
+    /// Each thread that writes to the host has an end of it until it is through.
+    through: Receiver<()>,
+}
+
+impl Pumps {
+    pub(super) fn new(bell: &Bell) -> io::Result<(Pumps, Streams)> {
+        let (stdin, to_stdin) = io::pipe()?;
+        let (from_stdout, stdout) = io::pipe()?;
+        let (from_stderr, stderr) = io::pipe()?;
+        let told =
+            Told { bell: bell.clone(), done: AtomicBool::new(false), written: AtomicU64::new(0) };
+        let pumps = Pumps { to_stdin, from_stdout, from_stderr, told: Arc::new(told) };
+        let streams = Streams { stdin: stdin.into(), stdout: stdout.into(), stderr: stderr.into() };
+        Ok((pumps, streams))
+    }
+
+    /// Begins to copy.
+    pub(super) fn start(self, log: Journal) -> Running {
+        let Pumps { to_stdin, from_stdout, from_stderr, told } = self;
+        let (through, is_through) = channel::<()>();
+        let to_host = Arc::new(Backlog::default());
+        let at_host = Arc::clone(&to_host);
+        let (reading, writing) = (Arc::clone(&told), Arc::clone(&told));
+        thread::spawn(move || copy_stdin(to_stdin, &reading));
+        let end = through.clone();
+        thread::spawn(move || {
+            copy_stdout(from_stdout, &writing);
+            drop(end);
+        });
+        thread::spawn(move || drain_stderr(from_stderr, log, &to_host));
+        let writing = Arc::clone(&told);
+        thread::spawn(move || {
+            write_stderr(&at_host, &writing);
+            drop(through);
+        });
+        Running { told, through: is_through }
+    }
+}
+
+impl Running {
+    /// Whether the host wants no more.
+    pub(super) fn host_is_done(&self) -> bool {
+        self.told.done.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the host has everything that the server said, for as long as it takes any of it.
+    pub(super) fn finish(self) {
+        loop {
+            let before = self.told.written.load(Ordering::SeqCst);
+            match self.through.recv_timeout(PARTING) {
+                Err(RecvTimeoutError::Disconnected) => return,
+                _ if self.told.written.load(Ordering::SeqCst) == before => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The host's own stream, without anybody's buffer in between. `None` where it has none.
+fn own(stream: BorrowedHandle<'_>) -> Option<File> {
+    stream.try_clone_to_owned().ok().map(|handle: OwnedHandle| File::from(handle))
+}
+
+/// The next bytes; nothing at the end, however that comes.
+fn next<'a>(source: &mut impl Read, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut empty = 0;
+    loop {
+        match source.read(buffer) {
+            Ok(0) if empty < EMPTY => empty += 1,
+            Ok(0) => return None,
+            Ok(n) => return Some(&buffer[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+fn copy_stdin(server: PipeWriter, told: &Told) {
+    let mut server = Some(server);
+    let mut buffer = vec![0; CHUNK];
+    if let Some(mut host) = own(io::stdin().as_handle()) {
+        while let Some(bytes) = next(&mut host, &mut buffer) {
+            // A server that reads no more may still have something to say; the host is heard to its
+            // end all the same.
+            server =
+                server.and_then(|mut server| server.write_all(bytes).is_ok().then_some(server));
+        }
+    }
+    drop(server);
+    told.host_is_done();
+}
+
+fn copy_stdout(mut server: PipeReader, told: &Told) {
+    let mut host = own(io::stdout().as_handle());
+    let mut buffer = vec![0; CHUNK];
+    while let Some(bytes) = next(&mut server, &mut buffer) {
+        let Some(open) = &mut host else { continue };
+        if open.write_all(bytes).is_ok() {
+            told.written.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+        } else {
+            // The rest is taken and dropped, so that the server never waits for a host that is gone.
+            host = None;
+            told.host_is_done();
+        }
+    }
+}
+
+/// Takes what the server says on stderr, whether the host does or not.
+fn drain_stderr(mut server: PipeReader, log: Journal, host: &Backlog) {
+    let (mut log, mut dropped) = (Some(log), 0_u64);
+    let mut buffer = vec![0; CHUNK / 4];
+    while let Some(bytes) = next(&mut server, &mut buffer) {
+        // A full disk is no reason to stop draining.
+        log = log.and_then(|mut log| log.append(bytes).is_ok().then_some(log));
+        if dropped > 0 && host.put(&note(dropped)) {
+            dropped = 0;
+        }
+        if !host.put(bytes) {
+            dropped += bytes.len() as u64;
+        }
+    }
+    if dropped > 0 {
+        // Nobody reads it, most likely.
+        host.put(&note(dropped));
+    }
+    host.close();
+}
+
+fn note(dropped: u64) -> Vec<u8> {
+    let note = format!(
+        "\nlariat: {dropped} bytes of stderr were dropped because the host did not read; they are \
+         in the server's log\n"
+    );
+    note.into_bytes()
+}
+
+fn write_stderr(chunks: &Backlog, told: &Told) {
+    let mut host = own(io::stderr().as_handle());
+    while let Some(chunk) = chunks.take() {
+        let Some(open) = &mut host else { continue };
+        match open.write_all(&chunk) {
+            Ok(()) => drop(told.written.fetch_add(chunk.len() as u64, Ordering::SeqCst)),
+            Err(_) => host = None,
+        }
+    }
+}
