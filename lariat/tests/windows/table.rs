@@ -194,7 +194,8 @@ fn small() -> Result<(), Failed> {
 fn same(sent: &[u8], back: &[u8], code: i32) -> Result<(), Failed> {
     if sent != back {
         let at = sent.iter().zip(back).position(|(a, b)| a != b);
-        return Err(format!("{} of {} came back; differs at {at:?}", back.len(), sent.len()).into());
+        let (back, sent) = (back.len(), sent.len());
+        return Err(format!("{back} of {sent} came back, {at:?} differs, code {code}").into());
     }
     if code == 0 { Ok(()) } else { Err(format!("exit code {code}").into()) }
 }

@@ -46,7 +46,7 @@ impl Witness {
         loop {
             let before = alive.len();
             for listed in &everybody {
-                if !alive.contains(&listed.process) && self.is_member(listed) {
+                if !alive.contains(&listed.process) && self.is_member(listed, &alive) {
                     alive.push(listed.process);
                 }
             }
@@ -58,7 +58,7 @@ impl Witness {
         alive
     }
 
-    fn is_member(&mut self, listed: &Listed) -> bool {
+    fn is_member(&mut self, listed: &Listed, alive: &[Process]) -> bool {
         let process = listed.process;
         if self.spared.contains(&process) {
             return false;
@@ -66,9 +66,10 @@ impl Witness {
         if self.members.contains_key(&process) {
             return true;
         }
-        let by_birth = self
-            .members
-            .keys()
+        // Only of those who are alive at the same time: the number of one who is gone may be a
+        // stranger's by now, and with it everybody whom that stranger started.
+        let by_birth = alive
+            .iter()
             .any(|member| member.pid == listed.parent && member.created <= process.created);
         if !by_birth && self.strangers.contains(&process) {
             return false;
