@@ -21,14 +21,15 @@
 //! | `descent` | nothing | every descendant while holder or guardian lives; after both died, those that kept the [`Mark`] | a process of another user (sudo) cannot be signalled: it is named as a survivor |
 //! | `pidns` | root or user namespaces; by choice | every descendant, even if everything of ours is killed at once | the server sees another process world |
 //! | `job` | Windows | every descendant, even if everything of ours is killed at once | a process that another program starts for the server (a service, the task scheduler) |
+//! | `session` | macOS, type-checked and never run | members of the session and group, children of members, and who keeps the mark in its environment | a daemon that leaves its session and clears its environment; SIGKILL of the guardian |
 //!
 //! On Windows there is no guardian: the owner holds the handle of a job object, and the kernel ends
 //! every member when that handle closes, whoever or whatever closes it.
 //!
 //! The crate is synchronous, knows processes and nothing else (no protocol, no containers, no
-//! async runtime) and holds all the `unsafe` of the project. Linux and Windows; elsewhere it is
-//! empty.
-#![cfg(any(target_os = "linux", windows))]
+//! async runtime) and holds all the `unsafe` of the project. Linux, Windows, and macOS as far as a
+//! compiler can tell; elsewhere it is empty.
+#![cfg(any(target_os = "linux", target_os = "macos", windows))]
 
 mod choice;
 mod error;
@@ -57,7 +58,7 @@ mod probe;
 mod stranger;
 #[cfg(target_os = "linux")]
 mod tree;
-#[cfg(target_os = "linux")]
+#[cfg(unix)]
 mod wire;
 
 // What Windows makes of a command line is pure, and tried wherever tests run.
@@ -92,6 +93,11 @@ pub use {
     sys::text::give_back_code,
     sys::wait::wait,
     tree::{Spec, Tree},
+};
+#[cfg(target_os = "macos")]
+pub use {
+    sys::macos::guardian::main_if_asked,
+    sys::macos::tree::{Spec, Tree},
 };
 #[cfg(windows)]
 pub use {
