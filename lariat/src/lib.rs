@@ -16,8 +16,8 @@
 //! ```
 //!
 //! The library prints nothing and reads no environment variable; the binary does both. Which platform
-//! has which of them is decided here: on Windows there are the words, and `journal`, `books` and
-//! `relay` of its own.
+//! has which of them is decided here: on Windows there are the words, and `journal`, `books`, `mcp`,
+//! `probe` and `relay` of its own.
 #![cfg(any(target_os = "linux", windows))]
 #![forbid(unsafe_code)]
 
@@ -65,6 +65,12 @@ pub mod books;
 #[cfg(windows)]
 #[path = "journal/windows.rs"]
 pub mod journal;
+#[cfg(windows)]
+#[path = "mcp/windows.rs"]
+pub mod mcp;
+#[cfg(windows)]
+#[path = "probe/windows.rs"]
+pub mod probe;
 #[cfg(windows)]
 #[path = "relay/windows.rs"]
 pub mod relay;

@@ -25,18 +25,13 @@ mod mux;
 mod outline;
 mod queue;
 pub(crate) mod reply;
+mod revision;
 
-pub use client::{Client, Error, Offer};
+pub use client::{Client, Error, Offer, Wire};
 pub use connection::{Connection, Hello, Rules};
 pub(crate) use frame::Frames;
 pub(crate) use mux::Company;
 #[cfg(feature = "cli")]
 pub(crate) use mux::{Port, hazard};
 pub(crate) use reply::refusal;
-
-/// The newest revision of each era that we speak.
-pub(crate) const LEGACY: &str = "2025-11-25";
-pub(crate) const MODERN: &str = "2026-07-28";
-
-/// More pages than this is a server that never ends its list.
-const PAGES: usize = 1000;
+pub(crate) use revision::{LEGACY, MODERN, PAGES};

@@ -1,7 +1,7 @@
 //! `lariat probe`: start a server, ask what it offers, end it, and show what that took.
 
 use crate::docker::door::Door;
-use crate::mcp::{self, Client, Offer};
+use crate::mcp::{self, Client, Offer, Wire};
 use crate::receipt::{Reason, Receipt};
 use crate::start::{self, Around, Failure, Ground, Plan, Running};
 use contain::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
@@ -106,7 +106,7 @@ pub fn probe(
             interrupted = interrupted.or_else(|| signals.next().filter(|s| *s != SIGCHLD));
             interrupted.is_none()
         };
-        let mut client = Client::new(&input, &output, begun + timeout, &mut glance);
+        let mut client = Client::new(Wire::new(&input, &output), begun + timeout, &mut glance);
         let greeted = client.greet();
         let startup = begun.elapsed();
         let offer = greeted.and_then(|mut offer| client.list(&mut offer).map(|()| offer));

@@ -1,13 +1,17 @@
 //! A client that asks a server what it offers. Synchronous and bounded by a deadline.
 
-use super::frame::Frames;
+#[cfg(target_os = "linux")]
+#[path = "client/linux.rs"]
+mod wire;
+#[cfg(windows)]
+#[path = "client/windows.rs"]
+mod wire;
+
+pub use wire::Wire;
+
 use super::{LEGACY, MODERN, PAGES};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use rustix::time::Timespec;
 use serde_json::{Value, json};
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How often the caller gets to look around while we wait.
@@ -63,11 +67,18 @@ pub struct Offer {
     pub prompts: usize,
 }
 
+/// How far the streams got, within a glance.
+enum Moved<T> {
+    Done(T),
+    NotYet,
+    Closed,
+    /// The line is longer than any message.
+    TooLong,
+}
+
 /// A conversation over a server's stdin and stdout.
 pub struct Client<'a> {
-    input: &'a OwnedFd,
-    output: &'a OwnedFd,
-    frames: Frames,
+    wire: Wire<'a>,
     next_id: u64,
     deadline: Instant,
     /// Called every few milliseconds while waiting; false to stop.
@@ -77,23 +88,13 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Both streams are non-blocking and ours.
+    /// A conversation that has not begun.
     pub fn new(
-        input: &'a OwnedFd,
-        output: &'a OwnedFd,
+        wire: Wire<'a>,
         deadline: Instant,
         glance: &'a mut dyn FnMut() -> bool,
     ) -> Client<'a> {
-        Client {
-            input,
-            output,
-            frames: Frames::default(),
-            next_id: 0,
-            deadline,
-            glance,
-            next_glance: Instant::now(),
-            modern: false,
-        }
+        Client { wire, next_id: 0, deadline, glance, next_glance: Instant::now(), modern: false }
     }
 
     /// Shakes hands. `initialize` first: every legacy server knows it, and a modern one refuses it
@@ -198,33 +199,23 @@ impl<'a> Client<'a> {
         let mut text = message.to_string();
         text.push('\n');
         let mut rest = text.as_bytes();
-        while !rest.is_empty() {
-            match rustix::io::write(self.input, rest) {
-                Ok(n) => rest = &rest[n..],
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.wait(self.input, PollFlags::OUT, "our message")?,
-                Err(_) => return Err(Error::Closed),
+        loop {
+            match self.wire.write(&mut rest) {
+                Moved::Done(()) => return Ok(()),
+                Moved::NotYet => self.check("our message")?,
+                Moved::Closed | Moved::TooLong => return Err(Error::Closed),
             }
         }
-        Ok(())
     }
 
     fn line(&mut self, method: &str) -> Result<Vec<u8>, Error> {
-        let mut buffer = [0u8; 16 << 10];
         loop {
-            if let Some(line) = self.frames.next() {
-                return Ok(line);
-            }
             self.check(method)?;
-            match rustix::io::read(self.output, &mut buffer) {
-                Ok(0) => return Err(Error::Closed),
-                Ok(n) => self
-                    .frames
-                    .feed(&buffer[..n])
-                    .map_err(|_| Error::Garbled(method.to_string()))?,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.wait(self.output, PollFlags::IN, method)?,
-                Err(_) => return Err(Error::Closed),
+            match self.wire.line() {
+                Moved::Done(line) => return Ok(line),
+                Moved::NotYet => {}
+                Moved::Closed => return Err(Error::Closed),
+                Moved::TooLong => return Err(Error::Garbled(method.to_string())),
             }
         }
     }
@@ -242,14 +233,6 @@ impl<'a> Client<'a> {
                 return Err(Error::Interrupted);
             }
         }
-        Ok(())
-    }
-
-    fn wait(&mut self, fd: &OwnedFd, flags: PollFlags, method: &str) -> Result<(), Error> {
-        self.check(method)?;
-        let glance = Timespec { tv_sec: 0, tv_nsec: GLANCE.as_nanos() as i64 };
-        // An interruption is a reason to try again, which the callers do.
-        let _interrupted = poll(&mut [PollFd::new(fd, flags)], Some(&glance));
         Ok(())
     }
 }

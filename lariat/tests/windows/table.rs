@@ -1,7 +1,7 @@
 //! The table against `lariat run`, and what a host would notice.
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,7 +23,7 @@ type Test = fn() -> Result<(), Failed>;
 pub(crate) fn main() {
     trials::misbehave_if_asked();
     serve_if_asked();
-    let tests: [(&str, Test); 9] = [
+    let tests: [(&str, Test); 11] = [
         ("bytes::64-MiB-are-the-same", large),
         ("bytes::100000-frames-are-the-same", small),
         ("codes::the-servers-own", own_code),
@@ -32,6 +32,8 @@ pub(crate) fn main() {
         ("receipt::says-why-and-how", receipt),
         ("stderr::is-drained-and-logged", stderr),
         ("books::a-killed-wrapper-is-swept", swept),
+        ("probe::what-it-offers-and-nothing-left", probed),
+        ("demo::shows-a-leak-and-a-cure", demo),
         ("report::24-sessions", sessions),
     ];
     let mut trials: Vec<Trial> =
@@ -50,6 +52,24 @@ fn serve_if_asked() {
             while let Ok(n) = stdin.read(&mut buffer) {
                 if n == 0 || stdout.write_all(&buffer[..n]).and_then(|()| stdout.flush()).is_err() {
                     break;
+                }
+            }
+            leave(0)
+        }
+        Some("__serve") => {
+            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+                let asked: Value = serde_json::from_str(&line).unwrap_or_default();
+                let result = match asked["method"].as_str() {
+                    Some("initialize") => json!({"protocolVersion": "2025-06-18",
+                        "serverInfo": {"name": "a server", "version": "7"}, "capabilities": {}}),
+                    Some("tools/list") => json!({"tools": [{"name": "hammer"}, {"name": "nail"}]}),
+                    _ => json!({}),
+                };
+                let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": result});
+                if !asked["id"].is_null() {
+                    let text = format!("{answer}\n");
+                    let mut out = std::io::stdout();
+                    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
                 }
             }
             leave(0)
@@ -288,6 +308,31 @@ fn swept() -> Result<(), Failed> {
     assert_eq!(place.pages(), 0);
     let events = fs::read_to_string(place.0.join("events.jsonl"))?;
     assert!(events.contains("wrapper-died"), "{events}");
+    Ok(())
+}
+
+fn probed() -> Result<(), Failed> {
+    let mut command = Command::new(lariat());
+    command.args(["probe", "--json", "--"]).arg(own()).arg("__serve");
+    let output = command.creation_flags(CREATE_NO_WINDOW).stdin(Stdio::null()).output()?;
+    let found: Value = serde_json::from_slice(&output.stdout)?;
+    assert_eq!(found["server"]["name"], "a server");
+    assert_eq!(found["tools"], json!(["hammer", "nail"]));
+    assert_eq!(found["processes_peak"], 1);
+    assert_eq!(found["receipt"]["processes"]["left"], 1);
+    assert_eq!(found["receipt"]["survivors"], json!([]));
+    let silent = ["probe", "--timeout", "1s", "--"];
+    let status = Command::new(lariat()).args(silent).arg(own()).arg("__echo").status()?;
+    assert_eq!(status.code(), Some(1), "who says the same again is no server");
+    Ok(())
+}
+
+fn demo() -> Result<(), Failed> {
+    let output = Command::new(lariat()).arg("demo").creation_flags(CREATE_NO_WINDOW).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("without Lariat: 0 of"), "{said}");
+    assert!(said.contains("with `lariat run --`: 0 of"), "{said}");
     Ok(())
 }
 

@@ -1,7 +1,11 @@
 //! The command line on Windows: the verbs that there are so far.
 
+#[path = "demo.rs"]
+mod demo;
 #[path = "doctor.rs"]
 mod doctor;
+#[path = "probe.rs"]
+mod probe;
 #[path = "ps.rs"]
 mod ps;
 #[path = "run.rs"]
@@ -27,7 +31,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    Demo(demo::Args),
     Run(run::Args),
+    Probe(probe::Args),
     Ps(ps::Args),
     Doctor(doctor::Args),
     Trial(trial::Args),
@@ -37,7 +43,9 @@ enum Verb {
 pub(crate) fn main() -> i32 {
     match Cli::try_parse() {
         Ok(cli) => match cli.verb {
+            Verb::Demo(args) => demo::run(&args),
             Verb::Run(args) => run::run(args),
+            Verb::Probe(args) => probe::run(args),
             Verb::Ps(args) => ps::run(&args),
             Verb::Doctor(args) => doctor::run(&args),
             Verb::Trial(args) => trial::run(&args),

@@ -95,7 +95,7 @@ pub(super) fn run(args: Args) -> i32 {
 }
 
 /// A name from the command, without the directory and ending of its file, nor a shell before it.
-fn derived(program: &OsStr, args: &[OsString]) -> ServerName {
+pub(super) fn derived(program: &OsStr, args: &[OsString]) -> ServerName {
     let stem = Path::new(program).file_stem().unwrap_or(program);
     match args {
         [switch, inner, rest @ ..]
@@ -121,23 +121,25 @@ fn explain(program: &str, failure: &Failure) -> i32 {
         Failure::Streams(e) => {
             show::failure("cannot set up the server's streams", Some(e), "nothing was started");
         }
-        Failure::Start(e) => {
-            let cause = std::error::Error::source(e);
-            match e.exit_code() {
-                127 => {
-                    let advice = "check the spelling and PATH; nothing was started";
-                    show::failure(&format!("cannot find `{program}`"), None, advice);
-                }
-                126 => {
-                    let what = format!("cannot execute `{program}`");
-                    show::failure(&what, cause, "nothing was started");
-                }
-                _ => show::failure(&format!("cannot {e}"), cause, "nothing was started"),
-            }
-            return i32::from(Error::exit_code(e));
-        }
+        Failure::Start(e) => return not_started(program, e),
     }
     125
+}
+
+/// Says why a server could not be started; gives the exit code.
+pub(super) fn not_started(program: &str, e: &Error) -> i32 {
+    let cause = std::error::Error::source(e);
+    match e.exit_code() {
+        127 => {
+            let advice = "check the spelling and PATH; nothing was started";
+            show::failure(&format!("cannot find `{program}`"), None, advice);
+        }
+        126 => {
+            show::failure(&format!("cannot execute `{program}`"), cause, "nothing was started");
+        }
+        _ => show::failure(&format!("cannot {e}"), cause, "nothing was started"),
+    }
+    i32::from(e.exit_code())
 }
 
 #[cfg(test)]

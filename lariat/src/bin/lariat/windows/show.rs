@@ -29,3 +29,8 @@ pub(super) fn out(text: &str) -> bool {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }
+
+/// Somebody else's text without control characters: a name must not move the cursor.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
