@@ -23,7 +23,7 @@ type Test = fn() -> Result<(), Failed>;
 pub(crate) fn main() {
     trials::misbehave_if_asked();
     serve_if_asked();
-    let tests: [(&str, Test); 11] = [
+    let tests: [(&str, Test); 12] = [
         ("bytes::64-MiB-are-the-same", large),
         ("bytes::100000-frames-are-the-same", small),
         ("codes::the-servers-own", own_code),
@@ -31,6 +31,7 @@ pub(crate) fn main() {
         ("codes::not-executable", not_executable),
         ("receipt::says-why-and-how", receipt),
         ("stderr::is-drained-and-logged", stderr),
+        ("stdin::who-never-reads-is-ended", unread),
         ("books::a-killed-wrapper-is-swept", swept),
         ("probe::what-it-offers-and-nothing-left", probed),
         ("demo::shows-a-leak-and-a-cure", demo),
@@ -72,6 +73,10 @@ fn serve_if_asked() {
                     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
                 }
             }
+            leave(0)
+        }
+        Some("__deaf") => {
+            until(Duration::from_secs(120), || false);
             leave(0)
         }
         Some("__exit") => leave(args.next().and_then(|code| code.parse().ok()).unwrap_or(1)),
@@ -277,6 +282,18 @@ fn stderr() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A host says much, and goes; the server has read nothing of it.
+fn unread() -> Result<(), Failed> {
+    let place = Place::new();
+    let mut child = place.play(&["__deaf"]).spawn()?;
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(&vec![b'x'; 1 << 20])?;
+    drop(stdin);
+    assert!(until(PATIENCE, || child.try_wait().is_ok_and(|status| status.is_some())));
+    assert_eq!(place.receipt()["reason"], "stdin-closed");
+    Ok(())
+}
+
 /// Starts a server with a shell in a shell below it; complete when this returns.
 fn session(place: &Place, token: &str) -> Result<(Child, PathBuf), Failed> {
     let roll = place.0.join("roll");
@@ -322,7 +339,9 @@ fn probed() -> Result<(), Failed> {
     assert_eq!(found["receipt"]["processes"]["left"], 1);
     assert_eq!(found["receipt"]["survivors"], json!([]));
     let silent = ["probe", "--timeout", "1s", "--"];
-    let status = Command::new(lariat()).args(silent).arg(own()).arg("__echo").status()?;
+    let mut command = Command::new(lariat());
+    command.args(silent).arg(own()).arg("__echo").stdout(Stdio::null()).stderr(Stdio::null());
+    let status = command.creation_flags(CREATE_NO_WINDOW).status()?;
     assert_eq!(status.code(), Some(1), "who says the same again is no server");
     Ok(())
 }

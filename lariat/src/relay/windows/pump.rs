@@ -17,11 +17,15 @@ use std::time::Duration;
 
 const CHUNK: usize = 64 << 10;
 
+/// How much of stderr waits for a host that does not read it, and how much of stdin for a server.
+const STDERR: usize = 256 << 10;
+const STDIN: usize = 4 << 20;
+
 /// How often in a row a read must find nothing to mean the end: one that finds nothing can also be
 /// somebody's write of nothing.
 const EMPTY: usize = 16;
 
-/// A host that takes nothing for this long, after its server has gone, is not waited for.
+/// Who takes nothing for this long, after the other has gone, is not waited for.
 const PARTING: Duration = Duration::from_secs(2);
 
 /// The server's ends.
@@ -80,10 +84,13 @@ impl Pumps {
     pub(super) fn start(self, log: Journal) -> Running {
         let Pumps { to_stdin, from_stdout, from_stderr, told } = self;
         let (through, is_through) = channel::<()>();
-        let to_host = Arc::new(Backlog::default());
+        let to_host = Arc::new(Backlog::new(STDERR));
         let at_host = Arc::clone(&to_host);
         let (reading, writing) = (Arc::clone(&told), Arc::clone(&told));
-        thread::spawn(move || copy_stdin(to_stdin, &reading));
+        let to_server = Arc::new(Backlog::new(STDIN));
+        let at_server = Arc::clone(&to_server);
+        thread::spawn(move || read_stdin(&to_server, &reading));
+        thread::spawn(move || write_stdin(&at_server, to_stdin));
         let end = through.clone();
         thread::spawn(move || {
             copy_stdout(from_stdout, &writing);
@@ -137,19 +144,28 @@ fn next<'a>(source: &mut impl Read, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     }
 }
 
-fn copy_stdin(server: PipeWriter, told: &Told) {
-    let mut server = Some(server);
+/// Reads ahead of the server, so that the end is heard of even if the server has stopped reading.
+fn read_stdin(server: &Backlog, told: &Told) {
     let mut buffer = vec![0; CHUNK];
     if let Some(mut host) = own(io::stdin().as_handle()) {
         while let Some(bytes) = next(&mut host, &mut buffer) {
-            // A server that reads no more may still have something to say; the host is heard to its
-            // end all the same.
-            server =
-                server.and_then(|mut server| server.write_all(bytes).is_ok().then_some(server));
+            server.push(bytes);
         }
     }
-    drop(server);
+    // Its input closes behind what was said, and its time begins then; but not if it never reads.
+    server.settle(PARTING);
     told.host_is_done();
+}
+
+fn write_stdin(host: &Backlog, server: PipeWriter) {
+    let mut server = Some(server);
+    while let Some(bytes) = host.take() {
+        // A server that reads no more may still have something to say; the host is heard to its end
+        // all the same.
+        server = server.and_then(|mut server| server.write_all(&bytes).is_ok().then_some(server));
+    }
+    drop(server);
+    host.through();
 }
 
 fn copy_stdout(mut server: PipeReader, told: &Told) {
