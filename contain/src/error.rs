@@ -39,6 +39,8 @@ pub enum SpawnStage {
     Job,
     /// Finding the directory that the system's own programs are in.
     System,
+    /// Listing the processes of this machine.
+    Processes,
 }
 
 impl SpawnStage {
@@ -54,6 +56,7 @@ impl SpawnStage {
             SpawnStage::Signals => "watch for signals",
             SpawnStage::Job => "make the job that holds the tree",
             SpawnStage::System => "find the system's directory",
+            SpawnStage::Processes => "list the processes",
         }
     }
 }

@@ -20,15 +20,18 @@
 //! | `cgroup` | root or a delegated cgroup v2 subtree | every descendant, also after SIGKILL of holder and guardian (the next sweep finds the leaf) | a privileged process that moves itself elsewhere *and* outlives both |
 //! | `descent` | nothing | every descendant while holder or guardian lives; after both died, those that kept the [`Mark`] | a process of another user (sudo) cannot be signalled: it is named as a survivor |
 //! | `pidns` | root or user namespaces; by choice | every descendant, even if everything of ours is killed at once | the server sees another process world |
+//! | `session` | macOS | every descendant that stays in the session or below one that does, and whoever shows the [`Mark`], while one of the two lives; after both died, those who show the mark | a process that left both before it was seen, and cleared its environment or is a program of the system |
 //! | `job` | Windows | every descendant, even if everything of ours is killed at once | a process that another program starts for the server (a service, the task scheduler) |
-//! | `session` | macOS, type-checked and never run | members of the session and group, children of members, and who keeps the mark in its environment | a daemon that leaves its session and clears its environment; SIGKILL of the guardian |
+//!
+//! On macOS the owner executes the guardian itself, and behind that is a process that ends the tree if
+//! the guardian alone is killed.
 //!
 //! On Windows there is no guardian: the owner holds the handle of a job object, and the kernel ends
 //! every member when that handle closes, whoever or whatever closes it.
 //!
 //! The crate is synchronous, knows processes and nothing else (no protocol, no containers, no
-//! async runtime) and holds all the `unsafe` of the project. Linux, Windows, and macOS as far as a
-//! compiler can tell; elsewhere it is empty.
+//! async runtime) and holds all the `unsafe` of the project. Linux, Windows and macOS; elsewhere it
+//! is empty.
 #![cfg(any(target_os = "linux", target_os = "macos", windows))]
 
 mod choice;
@@ -58,8 +61,18 @@ mod probe;
 mod stranger;
 #[cfg(target_os = "linux")]
 mod tree;
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "macos"))]
 mod wire;
+
+// What macOS leaves to us to decide is pure, and tried wherever tests run.
+#[cfg(any(target_os = "macos", test))]
+mod climb;
+#[cfg(any(target_os = "macos", test))]
+mod kin;
+#[cfg(any(target_os = "macos", test))]
+mod lines;
+#[cfg(any(target_os = "macos", test))]
+mod procargs;
 
 // What Windows makes of a command line is pure, and tried wherever tests run.
 #[cfg(any(windows, test))]
@@ -97,7 +110,10 @@ pub use {
 #[cfg(target_os = "macos")]
 pub use {
     sys::macos::guardian::main_if_asked,
+    sys::macos::mark::{Mark, sweep},
+    sys::macos::probe::{Machine, probe},
     sys::macos::tree::{Spec, Tree},
+    sys::wait::wait,
 };
 #[cfg(windows)]
 pub use {

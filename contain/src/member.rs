@@ -8,7 +8,8 @@ pub struct Member {
     /// The process id, as this process sees it.
     pub pid: i32,
     /// Start time as the platform counts it: on Linux in clock ticks since boot (field 22 of
-    /// `/proc/PID/stat`), on Windows in steps of 100 ns since 1601.
+    /// `/proc/PID/stat`), on Windows in steps of 100 ns since 1601, on macOS in microseconds since
+    /// 1970.
     pub start: u64,
 }
 

@@ -3,18 +3,22 @@
 //! Linux: `procfs` (who is there), `descent` (who is below us), `mark` (who carries our mark),
 //! `cgroup` and `pidns` (what the kernel holds for us), `launch` (the one fork), and `signals`.
 //! Windows: `job` (what the kernel holds for us), `launch`, `console`, and the tree itself, which
-//! needs no guardian there. macOS: `process` (who is there), `watch`, a guardian and a tree of its own.
+//! needs no guardian there.
+//! macOS: `process` (who is there), `events` (who forks and leaves), `mark`, and a guardian that
+//! makes the best of them. Waiting is the same wherever there is `poll`.
 
 #[cfg(target_os = "linux")]
 pub(crate) mod linux;
 #[cfg(target_os = "macos")]
 pub(crate) mod macos;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+pub(crate) mod wait;
 #[cfg(windows)]
 pub(crate) mod windows;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
-    cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket, text, wait,
+    cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket, text,
 };
 
 #[cfg(target_os = "linux")]

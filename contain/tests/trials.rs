@@ -3,6 +3,9 @@
 #[cfg(target_os = "linux")]
 #[path = "trials/linux.rs"]
 mod table;
+#[cfg(target_os = "macos")]
+#[path = "trials/macos.rs"]
+mod table;
 #[cfg(windows)]
 #[path = "trials/windows.rs"]
 mod table;

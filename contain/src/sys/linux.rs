@@ -14,7 +14,6 @@ mod report;
 pub(crate) mod signals;
 pub(crate) mod socket;
 pub(crate) mod text;
-pub(crate) mod wait;
 
 /// What holds a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,18 +1,23 @@
-//! macOS: a session, events of exits, and looking for who is there. Type-checked, never run.
+//! macOS: the mechanisms, a file each.
 //!
-//! There is no subreaper and nothing like a cgroup: a process that leaves its session, its parent and
-//! its environment is not found again. So the guarantee is weaker than elsewhere, and its name in the
-//! receipt, `session`, says so.
+//! The kernel offers neither subreapers nor anything that holds processes whole. What there is:
+//! sessions, a list of all processes, word of forks and exits, and the environment that a process
+//! was started with. `docs/design/containment.md` says what that is worth.
 
+mod events;
+mod guard;
 pub(crate) mod guardian;
+mod herd;
+pub(crate) mod mark;
+pub(crate) mod probe;
 pub(crate) mod process;
+mod socket;
 pub(crate) mod tree;
-mod watch;
 
 /// What holds a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// A session of its own, parentage while it lasts, and a mark in the environment.
+    /// A session of its own, descent, and a mark in the environment.
     Session,
 }
 
@@ -27,5 +32,17 @@ impl Backend {
     /// The backend with this name.
     pub fn named(name: &str) -> Option<Backend> {
         (name == Backend::Session.name()).then_some(Backend::Session)
+    }
+
+    /// What it holds and what it does not, for whoever reads a receipt.
+    pub fn guarantee(self) -> &'static str {
+        match self {
+            Backend::Session => {
+                "every process that stays in the server's session or below a process of it is \
+                 found; one that leaves both before it is seen is found by its environment, \
+                 unless it cleared that or is a program of the system; one that was not found \
+                 is not in the receipt"
+            }
+        }
     }
 }

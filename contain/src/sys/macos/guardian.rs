@@ -1,253 +1,305 @@
-//! The guardian: the command's parent, in a session of its own, with one end of the owner's socket.
+//! The guardian: a process of its own, the command's parent, waiting for one socket to close.
 //!
-//! The socket closing is the one death signal, as on Linux. What it cannot do here is to get orphans
-//! back: they become launchd's, and are known by their session, their group and their mark.
+//! The owner executes it (its own binary through [`main_if_asked`], or an installed one), so that
+//! no host with threads is forked. It inherits the command's streams, environment and directory as
+//! its own, hands them on, and keeps nothing of them.
+//!
+//! Behind it is a second process that only waits for it. If the guardian alone is killed, that one
+//! ends the tree; if that one is killed, the guardian does not miss it.
 
-use super::Backend;
-use super::process::{MARK, Search, Seen};
-use super::watch::Watch;
+use super::events::Events;
+use super::guard::Guard;
+use super::mark::{Mark, sweep};
+use super::socket::{Line, Received};
+use super::{Backend, process};
+use crate::error::SpawnStage;
 use crate::ladder::{Ask, Ladder};
 use crate::member::Member;
-use crate::report::{Exit, Kind, Report, Survivor};
+use crate::report::Report;
 use crate::wire::{Order, Word};
-use std::collections::HashSet;
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions};
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, FromRawFd};
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
 
-/// The verb by which an executable knows that it is to be a guardian.
-pub(crate) const VERB: &str = "__lariat_guardian";
-/// The descriptor of the owner's socket in the guardian.
-pub(crate) const SOCKET: i32 = 3;
+/// The hidden verb.
+pub(crate) const VERB: &str = "__hold";
 
-/// How often it is looked at who is there, while nothing ends: a child that leaves its parent's
-/// session between two looks, and loses its parent before the second, is known by its mark alone.
-const LOOK: Duration = Duration::from_secs(2);
-/// The same while everybody should be leaving.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// The descriptor on which a guardian finds its socket.
+pub(crate) const SOCKET: RawFd = 3;
 
-/// Becomes the guardian and never returns, if the first argument says so; returns at once otherwise.
-///
-/// Call it first thing in `main`.
+/// What a guardian is told on its command line, before `--` and the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Brief {
+    pub(crate) mark: Mark,
+    pub(crate) ladder: Ladder,
+}
+
+impl Brief {
+    pub(crate) fn encode(&self) -> String {
+        let Ladder { grace, term_grace, linger, look } = self.ladder;
+        let times = [grace, term_grace, linger, look].map(|d| d.as_millis().to_string()).join(",");
+        format!("{}:{}:{times}", Backend::Session.name(), self.mark.number())
+    }
+
+    fn decode(text: &str) -> Option<Brief> {
+        let mut parts = text.split(':');
+        Backend::named(parts.next()?)?;
+        let mark = Mark::from_number(parts.next()?.parse().ok()?)?;
+        let mut times = parts.next()?.split(',').map(|t| t.parse().ok().map(Duration::from_millis));
+        let mut time = || times.next().flatten();
+        let ladder = Ladder { grace: time()?, term_grace: time()?, linger: time()?, look: time()? };
+        Some(Brief { mark, ladder })
+    }
+}
+
+/// Becomes a guardian if the command line says so, and then never returns. Call it first thing in
+/// `main` of a program that starts trees from its own executable, before there is a second thread.
 pub fn main_if_asked() {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_none_or(|verb| verb != VERB) {
         return;
     }
-    let brief = args.next().and_then(|text| decode(text.to_str()?));
-    let mut command = args.skip(1);
-    // SAFETY: the owner has put its socket there before it executed us, and nobody else owns it.
-    let line = unsafe { UnixStream::from_raw_fd(SOCKET) };
-    let code = match (brief, command.next()) {
-        (Some((ladder, mark)), Some(program)) => {
-            guard(line, &program, command.collect(), ladder, &mark)
-        }
-        _ => 2,
-    };
-    #[expect(clippy::disallowed_methods, clippy::exit, reason = "the owner's main must not run")]
-    std::process::exit(code)
+    let brief = args.next().and_then(|text| Brief::decode(text.to_str()?));
+    let command: Vec<OsString> = args.skip(1).collect();
+    let (Some(brief), false) = (brief, command.is_empty()) else { leave(125) };
+    // The owner waits for this process only; the guardian itself must not become a zombie that the
+    // owner has to remember.
+    // SAFETY: `main` has only begun, so there is one thread, and the child's copy of every lock is
+    // consistent.
+    match unsafe { libc::fork() } {
+        0 => {}
+        child if child > 0 => leave(0),
+        _ => leave(125),
+    }
+    // SAFETY: the owner placed its socket on this number before exec, and nothing else in this
+    // process knows it. Were it not open, every use would fail with EBADF.
+    let owner = unsafe { OwnedFd::from_raw_fd(SOCKET) };
+    let lived = std::panic::catch_unwind(|| live(owner, &brief, command));
+    leave(lived.unwrap_or(125))
 }
 
-/// What the guardian has to know, on its command line.
-pub(crate) fn encode(ladder: &Ladder, mark: &str) -> String {
-    let times = [ladder.grace, ladder.term_grace, ladder.linger, ladder.look];
-    let times: Vec<String> = times.iter().map(|time| time.as_micros().to_string()).collect();
-    format!("{} {mark}", times.join(" "))
+/// Ends this process at once, without unwinding or exit handlers: it is a fork of another one.
+fn leave(code: i32) -> ! {
+    // SAFETY: _exit(2) has no preconditions and does not return.
+    unsafe { libc::_exit(code) }
 }
 
-fn decode(text: &str) -> Option<(Ladder, String)> {
-    let mut words = text.split(' ');
-    let mut time = || Some(Duration::from_micros(words.next()?.parse().ok()?));
-    let ladder = Ladder { grace: time()?, term_grace: time()?, linger: time()?, look: time()? };
-    Some((ladder, words.next()?.to_owned()))
-}
-
-fn guard(
-    mut line: UnixStream,
-    program: &OsString,
-    args: Vec<OsString>,
-    ladder: Ladder,
-    mark: &str,
-) -> i32 {
+fn live(owner: OwnedFd, brief: &Brief, command: Vec<OsString>) -> i32 {
     // Hosts kill whole groups and sessions.
-    // SAFETY: takes nothing and touches no memory of ours.
-    let _already_leader = unsafe { libc::setsid() };
-    let mut command = Command::new(program);
-    command.args(args).env(MARK, mark);
-    // SAFETY: between fork and exec only setsid and close are called, both async-signal-safe.
-    unsafe {
-        command.pre_exec(|| {
-            libc::close(SOCKET);
-            if libc::setsid() < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
-        });
+    let _already_leader = rustix::process::setsid();
+    // Neither we nor the command may hold what the host leaked: perhaps the other end of a pipe that
+    // somebody waits for.
+    close_leaked_above(SOCKET);
+    let (Ok(line), Ok((told, tell))) = (Line::new(owner), std::io::pipe()) else { return 125 };
+    // Nothing but the socket ends these two; whoever signals all of ours means the owner.
+    let mask = block_signals();
+    // A host may ignore SIGCHLD; then the kernel would not keep the dead for us.
+    // SAFETY: SIG_DFL is no handler, so there is nothing that could run unsafely.
+    let children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    // SAFETY: there is still only one thread.
+    match unsafe { libc::fork() } {
+        0 => {
+            drop(told);
+            let _already_leader = rustix::process::setsid();
+            guard(line, brief, launch(command, mask, children), tell)
+        }
+        guardian if guardian > 0 => {
+            drop((tell, command));
+            stand_by(guardian, &line, brief, told)
+        }
+        _ => {
+            let error = io::Error::last_os_error();
+            line.say(&Word::Failed(SpawnStage::Guardian, errno(&error)).encode());
+            125
+        }
     }
-    let child = match command.spawn() {
-        Ok(child) => child,
-        Err(e) => {
-            say(&mut line, &Word::NotExecuted(e.raw_os_error().unwrap_or(libc::EINVAL)));
-            return 1;
+}
+
+/// Waits for the guardian, and does the rest of its work if it was killed.
+fn stand_by(guardian: i32, line: &Line, brief: &Brief, mut told: PipeReader) -> i32 {
+    let_go_of_stdio();
+    let pid = Pid::from_raw(guardian);
+    let status = loop {
+        match rustix::process::waitpid(pid, WaitOptions::empty()) {
+            Ok(Some((_, status))) => break status,
+            Err(Errno::INTR) | Ok(None) => {}
+            Err(_) => return 125,
         }
     };
-    let pid = child.id().cast_signed();
-    let leader = Member::of(pid).unwrap_or(Member { pid, start: 0 });
-    say(&mut line, &Word::Started(leader, Backend::Session));
-    // Without it we look now and then, which is enough.
-    let watch = Watch::new(pid, line.as_fd()).ok();
-    let _nonblocking = line.set_nonblocking(true);
-    let search = Search::new(leader, mark);
-    let asked = HashSet::new();
-    let mut guard = Guard { child, search, ladder, exit: None, rung: None, began: None, asked };
-    let report = guard.serve(&mut line, watch.as_ref());
-    for survivor in &report.survivors {
-        say(&mut line, &Word::Survivor(survivor.clone()));
+    if let Some(code) = status.exit_status() {
+        return code;
     }
-    say(&mut line, &Word::Ended(report));
+    // The other end closed with the guardian.
+    let mut leader = String::new();
+    let _unread = told.read_to_string(&mut leader);
+    tell_report(line, sweep(brief.mark, decode_member(&leader), brief.ladder.look));
     0
 }
 
-/// One line for each word. An owner who is gone is not an error: then nobody wants to know.
-fn say(line: &mut UnixStream, word: &Word) {
-    let _gone = line.write_all(format!("{}\n", word.encode()).as_bytes());
+fn guard(mut line: Line, brief: &Brief, leader: io::Result<Member>, mut tell: PipeWriter) -> i32 {
+    let leader = match leader {
+        Ok(leader) => leader,
+        Err(e) => {
+            let word = match e.kind() {
+                io::ErrorKind::WouldBlock => Word::Failed(SpawnStage::Fork, errno(&e)),
+                _ => Word::NotExecuted(errno(&e)),
+            };
+            line.say(&word.encode());
+            return 125;
+        }
+    };
+    // Without it the one behind us knows the tree by its mark alone.
+    let _unsaid = tell.write_all(leader.to_string().as_bytes());
+    let_go_of_stdio();
+    let mut guard = Guard::new(brief.ladder, brief.mark, leader);
+    let mut events = match Events::new(line.as_fd()) {
+        Ok(events) => events,
+        Err(e) => {
+            // A tree that cannot be watched is not begun. The owner looks again when it hears this.
+            line.say(&Word::Failed(SpawnStage::Guardian, errno(&e)).encode());
+            guard.ask(Ask::Kill);
+            return 125;
+        }
+    };
+    line.say(&Word::Started(leader, Backend::Session).encode());
+    let report = watch(&mut guard, &mut line, &mut events);
+    tell_report(&line, report);
+    0
 }
 
-struct Guard {
-    child: Child,
-    search: Search,
-    ladder: Ladder,
-    exit: Option<Exit>,
-    /// The rung of the ladder, and until when.
-    rung: Option<(u8, Instant)>,
-    began: Option<Instant>,
-    /// Those who were there when they were asked.
-    asked: HashSet<Member>,
+fn tell_report(line: &Line, report: Report) {
+    for survivor in &report.survivors {
+        line.say(&Word::Survivor(survivor.clone()).encode());
+    }
+    line.say(&Word::Ended(report).encode());
 }
 
-impl Guard {
-    fn serve(&mut self, line: &mut UnixStream, watch: Option<&Watch>) -> Report {
-        let (mut heard, mut killed) = (String::new(), HashSet::new());
-        loop {
-            let members = self.search.look();
-            if self.exit.is_none()
-                && let Ok(Some(status)) = self.child.try_wait()
-            {
-                let exit = status.code().map(Exit::Code);
-                let exit = exit.or_else(|| status.signal().map(Exit::Signal));
-                self.exit = exit.or(Some(Exit::Code(0)));
-                self.exit.into_iter().for_each(|exit| say(line, &Word::Exited(exit)));
-                let linger = Instant::now() + self.ladder.linger;
-                let until = |until: Instant| until.min(linger);
-                self.began.get_or_insert_with(Instant::now);
-                self.rung = Some(self.rung.map_or((0, linger), |(rung, at)| (rung, until(at))));
-            }
-            let gone = self.exit.is_some() && members.is_empty();
-            let late = self.rung.is_some_and(|(_, until)| Instant::now() >= until);
-            match self.rung {
-                Some(_) if gone => return self.report(&killed, Vec::new()),
-                Some((3, _)) if late => return self.report(&killed, members),
-                Some((3, _)) => self.kill(&mut killed),
-                Some((rung, _)) if late => self.climb(if rung < 2 { 2 } else { 3 }, &members),
-                _ => {}
-            }
-            let pause = if self.rung.is_some() { LOOK_AGAIN } else { LOOK };
-            match watch {
-                Some(watch) => watch.wait(pause),
-                None => std::thread::park_timeout(pause),
-            }
-            self.hear(line, &mut heard, &members);
-        }
-    }
+/// A member as [`Member`] prints itself.
+fn decode_member(text: &str) -> Option<Member> {
+    let (pid, start) = text.split_once('@')?;
+    Some(Member { pid: pid.parse().ok()?, start: start.parse().ok()? })
+}
 
-    /// Takes the owner's orders; its silence for ever is one as well.
-    fn hear(&mut self, line: &mut UnixStream, heard: &mut String, members: &[Seen]) {
-        let mut bytes = [0; 512];
-        match line.read(&mut bytes) {
-            Ok(0) => self.ask(Ask::OwnerDied, members),
-            Ok(n) => heard.push_str(&String::from_utf8_lossy(&bytes[..n])),
-            Err(e) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&e.kind()) => {}
-            Err(_) => self.ask(Ask::OwnerDied, members),
+/// The main loop: waits for a word, for the socket to close, for somebody to fork or leave.
+fn watch(guard: &mut Guard, line: &mut Line, events: &mut Events) -> Report {
+    let mut owner_lives = true;
+    let mut told_exit = false;
+    loop {
+        let report = guard.tick();
+        if let (Some(exit), false) = (guard.exit(), told_exit) {
+            line.say(&Word::Exited(exit).encode());
+            told_exit = true;
         }
-        while let Some((order, rest)) = heard.split_once('\n') {
-            let (order, rest) = (Order::decode(order), rest.to_owned());
-            *heard = rest;
-            if let Some(Order::Ask(ask)) = order {
-                self.ask(ask, members);
-            }
+        if let Some(report) = report {
+            return report;
         }
-    }
-
-    fn ask(&mut self, ask: Ask, members: &[Seen]) {
-        if self.rung.is_some_and(|(now, _)| now >= ask.rung()) {
-            return;
-        }
-        self.began.get_or_insert_with(Instant::now);
-        self.climb(ask.rung(), members);
-    }
-
-    fn climb(&mut self, rung: u8, members: &[Seen]) {
-        let time = match rung {
-            0 => self.ladder.grace,
-            1 | 2 => {
-                for seen in members {
-                    self.asked.insert(seen.member);
-                    // Who cannot be asked is killed, or named.
-                    let _refused = seen.member.signal(libc::SIGTERM);
+        events.watch(&guard.members());
+        guard.heed(&events.wait(guard.deadline()));
+        while owner_lives {
+            match line.hear() {
+                Received::Word(text) => match Order::decode(&text) {
+                    Some(Order::Ask(ask)) => guard.ask(ask),
+                    Some(Order::Forward(signal)) => guard.forward(signal),
+                    Some(Order::Done) | None => {}
+                },
+                Received::Nothing => break,
+                Received::Gone => {
+                    owner_lives = false;
+                    guard.ask(Ask::OwnerDied);
                 }
-                if rung == 1 { self.ladder.grace } else { self.ladder.term_grace }
-            }
-            _ => self.ladder.look,
-        };
-        self.rung = Some((rung, Instant::now() + time));
-    }
-
-    /// Stops everybody until nobody is new, and kills them then.
-    fn kill(&mut self, killed: &mut HashSet<Member>) {
-        let mut members = Vec::new();
-        for _ in 0..64 {
-            let before = members.len();
-            members = self.search.look();
-            for seen in &members {
-                let _refused = seen.member.signal(libc::SIGSTOP);
-            }
-            if members.len() <= before {
-                break;
-            }
-        }
-        for seen in &members {
-            if seen.member.signal(libc::SIGKILL).is_ok() {
-                killed.insert(seen.member);
             }
         }
     }
+}
 
-    fn report(&self, killed: &HashSet<Member>, members: Vec<Seen>) -> Report {
-        let survivors: Vec<Survivor> = members
-            .into_iter()
-            .map(|seen| Survivor {
-                kind: Kind::Process,
-                member: seen.member,
-                name: seen.name,
-                why: "killed but still there".into(),
-            })
-            .collect();
-        let is_left = |member: &&Member| survivors.iter().any(|left| left.member == **member);
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let killed_count = killed.iter().filter(|member| !is_left(member)).count();
-        let asked = self.asked.difference(killed).filter(|member| !is_left(member)).count();
-        let seen = self.search.known.len();
-        Report {
-            exit: self.exit,
-            backend: Backend::Session,
-            seen: count(seen),
-            left: count(seen.saturating_sub(killed_count + asked + survivors.len())),
-            asked: count(asked),
-            killed: count(killed_count),
-            survivors,
-            breach: None,
-            took: self.began.map(|began| began.elapsed()).unwrap_or_default(),
+/// Starts the command as the leader of a session of its own, and returns once it runs.
+/// It gets the signal mask and the disposition of SIGCHLD that were in force before ours.
+fn launch(
+    mut words: Vec<OsString>,
+    mask: libc::sigset_t,
+    children: libc::sighandler_t,
+) -> io::Result<Member> {
+    let program = words.remove(0);
+    let mut command = std::process::Command::new(program);
+    command.args(words);
+    // SAFETY: between fork and exec only setsid, signal and sigprocmask are called, all of which
+    // are async-signal-safe. `children` is what was in force: SIG_DFL or SIG_IGN, as no handler
+    // outlives an exec and `main` has only begun.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::setsid()?;
+            libc::signal(libc::SIGCHLD, children);
+            libc::sigprocmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    // The handle goes, the child stays: dropping it neither waits nor kills.
+    let pid = command.spawn()?.id().cast_signed();
+    // A command that is gone already is a zombie of ours and still has its start time.
+    Ok(process::look(pid).map_or(Member { pid, start: 0 }, |seen| seen.member))
+}
+
+/// Blocks every signal that can be blocked, and returns the mask that was in force before.
+fn block_signals() -> libc::sigset_t {
+    let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: both sets are valid for their direction, and the first is filled in before it is used.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    // SAFETY: zero is a valid set, and the call above filled it in.
+    unsafe { before.assume_init() }
+}
+
+/// Closes descriptors above this one that leaked into this process over exec. What survived an exec
+/// lacks close-on-exec, and whatever this program or the system's libraries opened has it; some of
+/// those the kernel guards, and closing one would end us.
+fn close_leaked_above(last: RawFd) {
+    let Ok(dir) = std::fs::read_dir("/dev/fd") else { return };
+    let open: Vec<RawFd> = dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
+    for fd in open.into_iter().filter(|fd| *fd > last) {
+        // SAFETY: fcntl only reads the flags, and fails on a number that is not open. A descriptor
+        // without close-on-exec was opened by another program: nothing in this one owns it.
+        unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) == 0 {
+                libc::close(fd);
+            }
         }
+    }
+}
+
+/// Points 0, 1 and 2 at `/dev/null`, so that a host sees its pipes close when the command's do.
+fn let_go_of_stdio() {
+    if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _kept = rustix::stdio::dup2_stdin(&null);
+        let _kept = rustix::stdio::dup2_stdout(&null);
+        let _kept = rustix::stdio::dup2_stderr(&null);
+    }
+}
+
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_brief_survives_the_command_line() {
+        let brief = Brief { mark: Mark::random().unwrap(), ladder: Ladder::default() };
+        assert_eq!(Brief::decode(&brief.encode()), Some(brief));
+        for text in ["", "session", "session:1:2", "what:1:1,2,3,4", "session:2:1,2,3,4"] {
+            assert_eq!(Brief::decode(text), None, "{text}");
+        }
+        let member = Member { pid: 7, start: 11 };
+        assert_eq!(decode_member(&member.to_string()), Some(member));
+        assert_eq!(decode_member("7@"), None);
     }
 }

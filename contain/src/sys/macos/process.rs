@@ -1,172 +1,204 @@
-//! Who is there, as libproc and sysctl say it.
+//! Processes as libproc shows them.
+//!
+//! There are no pidfds here. A signal goes by number, after the start time has been compared; what
+//! is left between the two is a few microseconds in which the process would have to leave, be
+//! waited for, and the numbers go once around.
 
+use crate::kin::Row;
 use crate::member::Member;
-use std::collections::HashSet;
-use std::ffi::CStr;
+use crate::report::Exit;
+use crate::sys::macos::mark::Search;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
 use std::io;
+use std::mem::MaybeUninit;
 
-/// The variable that every member inherits unless it clears its environment.
-pub(crate) const MARK: &str = "LARIAT_MARK";
+/// Tells `proc_pidinfo` to find those who have ended and were not waited for as well.
+const ZOMBIES_TOO: u64 = 1;
 
-/// One process at one moment.
+/// Processes that may appear between the counting and the listing.
+const MORE: usize = 64;
+
+/// One process, as the kernel describes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) member: Member,
-    pub(crate) parent: i32,
+    parent: i32,
     pub(crate) group: i32,
-    pub(crate) session: i32,
+    status: u32,
+    /// As `wait` has it; says something only about the dead.
+    exit_status: i32,
+    /// The kernel's short name for it.
     pub(crate) name: String,
-    is_zombie: bool,
-    is_ours: bool,
 }
 
 impl Seen {
-    /// The process that has this number now, if it can be looked at.
-    pub(crate) fn of(pid: i32) -> Option<Seen> {
-        // SAFETY: plain numbers and characters; all zeros are a value of it.
-        let mut info: libc::proc_bsdinfo = unsafe { std::mem::zeroed() };
-        let size = size_of_val(&info) as i32;
-        // SAFETY: the structure is of the kind that the flavour names and as large as it is said to be.
-        let got = unsafe {
-            libc::proc_pidinfo(pid, libc::PROC_PIDTBSDINFO, 0, (&raw mut info).cast(), size)
+    pub(crate) fn is_alive(&self) -> bool {
+        self.status != libc::SZOMB
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.status == libc::SSTOP
+    }
+
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        (!self.is_alive()).then(|| exit(self.exit_status))
+    }
+}
+
+/// What a wait status says.
+pub(crate) fn exit(status: i32) -> Exit {
+    if libc::WIFSIGNALED(status) {
+        Exit::Signal(libc::WTERMSIG(status))
+    } else {
+        Exit::Code(libc::WEXITSTATUS(status))
+    }
+}
+
+/// A structure of numbers that `proc_pidinfo` fills in.
+///
+/// # Safety
+/// The type must be what the kernel writes for this flavour, and all zeros must be a value of it.
+unsafe trait Info: Sized {
+    const FLAVOUR: i32;
+
+    fn read(pid: i32) -> Option<Self> {
+        let mut info = MaybeUninit::<Self>::zeroed();
+        let size = size_of::<Self>() as i32;
+        // SAFETY: the buffer is `size` bytes long and valid for writes.
+        let filled = unsafe {
+            libc::proc_pidinfo(pid, Self::FLAVOUR, ZOMBIES_TOO, info.as_mut_ptr().cast(), size)
         };
-        if got != size {
-            return None;
-        }
-        // SAFETY: takes a number and touches no memory of ours.
-        let (session, own) = unsafe { (libc::getsid(pid), libc::getuid()) };
-        // SAFETY: the kernel ends the name with a zero within its array, which was all zeros before.
-        let name = unsafe { CStr::from_ptr(info.pbi_comm.as_ptr()) };
-        Some(Seen {
+        // SAFETY: zeros are a value, and the kernel has filled in the whole of it.
+        (filled == size).then(|| unsafe { info.assume_init() })
+    }
+}
+
+// SAFETY: `sys/proc_info.h` pairs this structure with this flavour. It is integers throughout.
+unsafe impl Info for libc::proc_bsdinfo {
+    const FLAVOUR: i32 = libc::PROC_PIDTBSDINFO;
+}
+
+// SAFETY: as above.
+unsafe impl Info for libc::proc_bsdshortinfo {
+    const FLAVOUR: i32 = libc::PROC_PIDT_SHORTBSDINFO;
+}
+
+/// The process that has this number now. Another user's is shown without its start time.
+pub(crate) fn look(pid: i32) -> Option<Seen> {
+    if let Some(info) = libc::proc_bsdinfo::read(pid) {
+        return Some(Seen {
             member: Member { pid, start: info.pbi_start_tvsec * 1_000_000 + info.pbi_start_tvusec },
             parent: info.pbi_ppid.cast_signed(),
             group: info.pbi_pgid.cast_signed(),
-            session,
-            name: name.to_string_lossy().into_owned(),
-            is_zombie: info.pbi_status == libc::SZOMB,
-            is_ours: info.pbi_uid == own,
-        })
-    }
-
-    /// Whether the mark is in the environment that it was started with.
-    fn carries(&self, mark: &str) -> bool {
-        let mut name = [libc::CTL_KERN, libc::KERN_PROCARGS2, self.member.pid];
-        let mut size = 0;
-        // SAFETY: without a buffer the call only says how large it has to be.
-        let asked = unsafe {
-            let null = std::ptr::null_mut();
-            libc::sysctl(name.as_mut_ptr(), 3, null, &mut size, null, 0)
-        };
-        let mut text = vec![0_u8; if asked == 0 { size } else { 0 }];
-        // SAFETY: the buffer is as large as it is said to be.
-        let read = unsafe {
-            let null = std::ptr::null_mut();
-            libc::sysctl(name.as_mut_ptr(), 3, text.as_mut_ptr().cast(), &mut size, null, 0)
-        };
-        text.truncate(size);
-        let wanted = format!("{MARK}={mark}");
-        read == 0 && text.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes())
-    }
-}
-
-/// Everybody who is there.
-pub(crate) fn everybody() -> Vec<Seen> {
-    // SAFETY: without a buffer the call only says how many there are.
-    let there = unsafe { libc::proc_listallpids(std::ptr::null_mut(), 0) };
-    // Some may come while we look.
-    let mut pids = vec![0_i32; usize::try_from(there).unwrap_or(0) + 64];
-    let size = size_of_val(pids.as_slice()) as i32;
-    // SAFETY: the buffer is as large as it is said to be.
-    let listed = unsafe { libc::proc_listallpids(pids.as_mut_ptr().cast(), size) };
-    pids.truncate(usize::try_from(listed).unwrap_or(0));
-    pids.into_iter().filter_map(Seen::of).collect()
-}
-
-/// Finds a tree's members, and remembers who is none.
-#[derive(Debug)]
-pub(crate) struct Search {
-    leader: Member,
-    mark: String,
-    /// All who ever were.
-    pub(crate) known: HashSet<Member>,
-    strangers: HashSet<Member>,
-}
-
-impl Search {
-    pub(crate) fn new(leader: Member, mark: &str) -> Search {
-        let known = HashSet::from([leader]);
-        Search { leader, mark: mark.to_owned(), known, strangers: HashSet::new() }
-    }
-
-    /// The members who are alive now: of the session, of the group, children of members, and who
-    /// carries the mark.
-    pub(crate) fn look(&mut self) -> Vec<Seen> {
-        let everybody = everybody();
-        let mut alive: Vec<Seen> = Vec::new();
-        loop {
-            let before = alive.len();
-            for seen in &everybody {
-                let listed = alive.iter().any(|other| other.member == seen.member);
-                if !listed && self.is_member(seen, &alive) {
-                    alive.push(seen.clone());
-                }
-            }
-            if alive.len() == before {
-                break;
-            }
-        }
-        alive.retain(|seen| !seen.is_zombie);
-        alive
-    }
-
-    fn is_member(&mut self, seen: &Seen, alive: &[Seen]) -> bool {
-        if self.known.contains(&seen.member) {
-            return true;
-        }
-        // The leader's number is kept for its session and group while anybody is in them.
-        let of_leader = seen.member.start >= self.leader.start
-            && [seen.group, seen.session].contains(&self.leader.pid);
-        let by_birth = alive.iter().any(|parent| {
-            parent.member.pid == seen.parent && parent.member.start <= seen.member.start
+            status: info.pbi_status,
+            exit_status: info.pbi_xstatus.cast_signed(),
+            name: text(&info.pbi_comm),
         });
-        let unknown = !self.strangers.contains(&seen.member);
-        if of_leader || by_birth || (unknown && seen.is_ours && seen.carries(&self.mark)) {
-            self.known.insert(seen.member);
-            return true;
-        }
-        self.strangers.insert(seen.member);
-        false
     }
+    let info = libc::proc_bsdshortinfo::read(pid)?;
+    Some(Seen {
+        member: Member { pid, start: 0 },
+        parent: info.pbsi_ppid.cast_signed(),
+        group: info.pbsi_pgid.cast_signed(),
+        status: info.pbsi_status,
+        exit_status: 0,
+        name: text(&info.pbsi_comm),
+    })
+}
+
+fn text(name: &[libc::c_char]) -> String {
+    let bytes: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| c.cast_unsigned()).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The numbers of all processes.
+fn pids() -> io::Result<Vec<i32>> {
+    // SAFETY: without a buffer the call only says how many there are.
+    let many = unsafe { libc::proc_listallpids(std::ptr::null_mut(), 0) };
+    let many = usize::try_from(many).map_err(|_| io::Error::last_os_error())?;
+    let mut pids = vec![0i32; many + MORE];
+    let size = (pids.len() * size_of::<i32>()) as i32;
+    // SAFETY: the buffer is `size` bytes long and valid for writes; numbers are what goes into it.
+    let filled = unsafe { libc::proc_listallpids(pids.as_mut_ptr().cast(), size) };
+    let filled = usize::try_from(filled).map_err(|_| io::Error::last_os_error())?;
+    pids.truncate(filled);
+    pids.retain(|pid| *pid > 0);
+    Ok(pids)
+}
+
+/// A picture of all processes. With a search, it says who carries the mark, and calls `on_sight` for
+/// each of those at once: who hops from number to number is gone before the picture is done.
+///
+/// Not a moment's picture: one is read after the other, and whoever looks must look again.
+pub(crate) fn picture(
+    mut search: Option<Search>,
+    on_sight: impl Fn(Member),
+) -> io::Result<Vec<Row>> {
+    let me = rustix::process::getpid().as_raw_pid();
+    let mut rows = Vec::new();
+    // The newest first, as long as they are new.
+    let mut pids = pids()?;
+    pids.sort_unstable_by(|a, b| b.cmp(a));
+    for seen in pids.into_iter().filter_map(look) {
+        let Seen { member, parent, group, .. } = seen;
+        let alive = seen.is_alive();
+        let session = if alive { session(member.pid) } else { 0 };
+        // The environment of another user's process is not shown.
+        let marked = alive
+            && member.start != 0
+            && search.as_mut().is_some_and(|search| search.finds(member.pid));
+        if marked && member.pid != me {
+            on_sight(member);
+        }
+        rows.push(Row { member, parent, group, session, alive, marked });
+    }
+    // Nobody there at all is not the truth but a list that could not be read.
+    if !rows.iter().any(|row| row.member.pid == me) {
+        return Err(io::Error::other("the list of processes lacks this one"));
+    }
+    Ok(rows)
+}
+
+/// The session of a living process; zero or less where the kernel does not say.
+fn session(pid: i32) -> i32 {
+    // SAFETY: getsid(2) takes a plain number and only looks.
+    unsafe { libc::getsid(pid) }
 }
 
 impl Member {
     /// The process that has this pid now, if there is one.
     pub fn of(pid: i32) -> Option<Member> {
-        Seen::of(pid).map(|seen| seen.member)
+        look(pid).map(|seen| seen.member)
     }
 
     /// This process.
     pub fn current() -> Option<Member> {
-        Member::of(std::process::id().cast_signed())
+        Member::of(rustix::process::getpid().as_raw_pid())
     }
 
     /// True while the same process is there and not merely a zombie.
     pub fn is_alive(&self) -> bool {
-        Seen::of(self.pid).is_some_and(|seen| seen.member == *self && !seen.is_zombie)
+        look(self.pid).is_some_and(|seen| seen.member == *self && seen.is_alive())
     }
 
-    /// Sends a signal to this process, looked at just before: there are no pidfds here.
-    ///
-    /// One by one, and never to a group: `killpg` fails as a whole if one member is a zombie or
-    /// somebody else's.
-    pub(crate) fn signal(&self, signal: i32) -> io::Result<()> {
-        if !self.is_alive() {
-            return Ok(());
+    /// Sends a signal to this process and to nobody else, as far as a comparison just before can
+    /// tell. `Ok(false)` means that it was already gone.
+    pub fn signal(&self, signal: Signal) -> Result<bool, Errno> {
+        let Some(pid) = Pid::from_raw(self.pid).filter(|pid| !pid.is_init()) else {
+            return Ok(false);
+        };
+        if self.start == 0 {
+            // Another user's: whether it is still the same cannot be known.
+            return Err(Errno::PERM);
         }
-        // SAFETY: takes two numbers and touches no memory of ours.
-        match unsafe { libc::kill(self.pid, signal) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
+        if !self.is_alive() {
+            return Ok(false);
+        }
+        match rustix::process::kill_process(pid, signal) {
+            Ok(()) => Ok(true),
+            Err(Errno::SRCH) => Ok(false),
+            Err(errno) => Err(errno),
         }
     }
 }

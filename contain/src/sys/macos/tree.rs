@@ -1,24 +1,28 @@
 //! A tree as its owner sees it: start it, ask it to leave, be told that it is empty.
 
 use super::Backend;
-use super::guardian::{SOCKET, VERB, encode};
+use super::guardian::{Brief, SOCKET, VERB};
+use super::mark::{Mark, sweep};
+use super::socket::{self, Line, Received};
 use crate::choice::Choice;
 use crate::error::{Error, SpawnStage};
 use crate::event::Event;
 use crate::ladder::{Ask, Ladder};
 use crate::member::Member;
-use crate::report::{Emptied, Kind, Report, Survivor, Survivors};
+use crate::report::{Emptied, Report, Survivor, Survivors};
+use crate::sys::wait::wait;
 use crate::wire::{Order, Word};
-use std::collections::hash_map::RandomState;
+use rustix::event::{PollFd, PollFlags};
 use std::ffi::OsString;
-use std::hash::BuildHasher;
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::SystemTime;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// How long past the end of the ladder the guardian may be silent before the owner looks itself.
+const OVERDUE: Duration = Duration::from_secs(1);
 
 /// What to run and how to hold it.
 #[derive(Debug)]
@@ -30,7 +34,7 @@ pub struct Spec {
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// Its whole environment, to which the mark is added; `None` for the owner's own.
+    /// Its whole environment, but for the mark; `None` for the owner's own.
     pub env: Option<Vec<(OsString, OsString)>>,
     /// Its working directory; `None` for the owner's own.
     pub cwd: Option<PathBuf>,
@@ -46,36 +50,47 @@ pub struct Spec {
     pub ladder: Ladder,
 }
 
-/// A process tree. Dropping it closes the socket and nothing more: that ends the tree.
+/// A process tree. Dropping it closes the socket and nothing more: that ends the tree, needs no
+/// runtime, and cannot block or fail.
 #[derive(Debug)]
 pub struct Tree {
-    line: BufReader<UnixStream>,
-    guardian: Child,
+    guardian: Line,
+    mark: Mark,
+    ladder: Ladder,
     leader: Option<Member>,
     survivors: Vec<Survivor>,
+    /// When a guardian that was asked should have answered.
+    overdue: Option<Instant>,
     is_over: bool,
 }
 
 impl Tree {
-    /// Starts the command. Returns once it runs, or with the reason why it does not.
+    /// Starts the command. Returns once it runs, or with the reason why it does not; then nothing
+    /// is left of it.
     pub fn spawn(spec: Spec) -> Result<Tree, Error> {
-        let (ours, theirs) = UnixStream::pair().map_err(|e| Error::Spawn(SpawnStage::Socket, e))?;
-        let mark = format!("{:016x}", RandomState::new().hash_one(SystemTime::now()));
-        let mut command = Command::new(&spec.holder);
-        command.arg(VERB).arg(encode(&spec.ladder, &mark)).arg("--");
-        command.arg(spec.program).args(spec.args);
+        let failed = |e| Error::Spawn(SpawnStage::Holder, e);
+        let (Choice::Auto | Choice::Named(Backend::Session)) = spec.backend;
+        let mark = Mark::random().map_err(failed)?;
+        let (ours, theirs) = socket::pair().map_err(|e| Error::Spawn(SpawnStage::Socket, e))?;
+        let brief = Brief { mark, ladder: spec.ladder };
+        let mut command = std::process::Command::new(&spec.holder);
+        command.arg(VERB).arg(brief.encode()).arg("--").arg(spec.program).args(spec.args);
         command.stdin(spec.stdin).stdout(spec.stdout).stderr(spec.stderr);
         if let Some(env) = spec.env {
             command.env_clear().envs(env);
         }
+        // The guardian carries it as well: should it hang, the sweep finds it too.
+        command.env(mark.variable(), "1");
         if let Some(cwd) = spec.cwd {
             command.current_dir(cwd);
         }
         let socket = theirs.as_raw_fd();
-        // SAFETY: between fork and exec only dup2 and fcntl are called, both async-signal-safe;
-        // `socket` stays open in the parent until spawn has returned.
+        // SAFETY: between fork and exec only setpgid, dup2 and fcntl are called, all of which are
+        // async-signal-safe; `socket` stays open in the parent until spawn has returned.
         unsafe {
             command.pre_exec(move || {
+                // A terminal's signals are meant for the owner, not for its guardian.
+                let _already_leader = rustix::process::setpgid(None, None);
                 // dup2 onto itself would leave close-on-exec set.
                 let placed = if socket == SOCKET {
                     libc::fcntl(SOCKET, libc::F_SETFD, 0)
@@ -85,28 +100,48 @@ impl Tree {
                 if placed < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
             });
         }
-        let guardian = command.spawn().map_err(|e| Error::Spawn(SpawnStage::Guardian, e))?;
+        let mut starter = command.spawn().map_err(failed)?;
         drop((theirs, command));
-        let line = BufReader::new(ours);
-        let mut tree = Tree { line, guardian, leader: None, survivors: Vec::new(), is_over: false };
-        match tree.next() {
-            Some(Word::Started(leader, _)) => tree.leader = Some(leader),
-            Some(Word::NotExecuted(errno)) => {
-                return Err(Error::Exec(io::Error::from_raw_os_error(errno)));
-            }
-            _ => {
-                let lost = io::Error::from(io::ErrorKind::BrokenPipe);
-                return Err(Error::Spawn(SpawnStage::Guardian, lost));
-            }
-        }
+        // It forks the guardian and leaves; not waiting would leave a zombie in the owner.
+        starter.wait().map_err(failed)?;
+        let mut tree = Tree {
+            guardian: ours,
+            mark,
+            ladder: spec.ladder,
+            leader: None,
+            survivors: Vec::new(),
+            overdue: None,
+            is_over: false,
+        };
+        tree.await_start()?;
         Ok(tree)
     }
 
-    /// The guardian's next word; none once it is gone.
-    fn next(&mut self) -> Option<Word> {
-        let mut line = String::new();
-        let read = self.line.read_line(&mut line).unwrap_or(0);
-        Word::decode(line.trim_end_matches('\n')).filter(|_| read > 0)
+    fn await_start(&mut self) -> Result<(), Error> {
+        loop {
+            match self.guardian.hear() {
+                Received::Nothing => self.wait(),
+                Received::Word(text) => match Word::decode(&text) {
+                    Some(Word::Started(leader, Backend::Session)) => {
+                        self.leader = Some(leader);
+                        return Ok(());
+                    }
+                    Some(Word::NotExecuted(errno)) => {
+                        return Err(Error::Exec(io::Error::from_raw_os_error(errno)));
+                    }
+                    Some(Word::Failed(stage, errno)) => {
+                        let _report = self.sweep();
+                        return Err(Error::Spawn(stage, io::Error::from_raw_os_error(errno)));
+                    }
+                    _ => {}
+                },
+                Received::Gone => {
+                    let _report = self.sweep();
+                    let lost = io::Error::from(io::ErrorKind::BrokenPipe);
+                    return Err(Error::Spawn(SpawnStage::Holder, lost));
+                }
+            }
+        }
     }
 
     /// The command.
@@ -119,55 +154,73 @@ impl Tree {
         Backend::Session
     }
 
-    /// Starts the end, or hastens it. The owner closes the command's standard input itself.
-    pub fn ask(&mut self, ask: Ask) {
-        // Without a guardian the next event says so.
-        let _gone =
-            self.line.get_mut().write_all(format!("{}\n", Order::Ask(ask).encode()).as_bytes());
+    /// The number by which the sweep knows this tree.
+    pub fn mark(&self) -> Mark {
+        self.mark
     }
 
-    /// Waits for what happens next. Nothing more comes after the end.
-    pub fn wait(&mut self) -> Option<Event> {
+    /// Starts the end, or hastens it. The owner closes the command's standard input itself.
+    pub fn ask(&mut self, ask: Ask) {
+        self.guardian.say(&Order::Ask(ask).encode());
+        let Ladder { grace, term_grace, linger, look } = self.ladder;
+        let rungs = match ask {
+            Ask::Kill => look,
+            _ => grace + linger + term_grace + look,
+        };
+        let due = Instant::now() + rungs + OVERDUE;
+        self.overdue = Some(self.overdue.map_or(due, |before| before.min(due)));
+    }
+
+    /// What has happened since the last call. Never blocks; [`AsFd`] says when to call.
+    pub fn event(&mut self) -> Option<Event> {
         while !self.is_over {
-            match self.next() {
-                Some(Word::Exited(exit)) => return Some(Event::Exited(exit)),
-                Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
-                Some(Word::Ended(mut report)) => {
+            match self.guardian.hear() {
+                Received::Word(text) => match Word::decode(&text) {
+                    Some(Word::Exited(exit)) => return Some(Event::Exited(exit)),
+                    Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
+                    Some(Word::Ended(mut report)) => {
+                        self.is_over = true;
+                        report.survivors = std::mem::take(&mut self.survivors);
+                        return Some(Event::Ended(report));
+                    }
+                    _ => {}
+                },
+                Received::Nothing if self.overdue.is_none_or(|due| Instant::now() < due) => break,
+                // The guardian died or hangs: nobody will report, so look ourselves.
+                Received::Nothing | Received::Gone => {
                     self.is_over = true;
-                    report.survivors = std::mem::take(&mut self.survivors);
-                    return Some(Event::Ended(report));
-                }
-                Some(_) => {}
-                None => {
-                    self.is_over = true;
-                    return Some(Event::Ended(self.unguarded()));
+                    return Some(Event::Ended(self.sweep()));
                 }
             }
         }
         None
     }
 
-    /// The guardian was killed: nobody knows who is left, and that is said.
-    fn unguarded(&self) -> Report {
-        let mut report = Report::nothing(Backend::Session);
-        report.survivors.push(Survivor {
-            kind: Kind::Process,
-            member: self.leader.unwrap_or(Member { pid: 0, start: 0 }),
-            name: "unknown".into(),
-            why: "its guardian was killed; nobody has looked since".into(),
-        });
-        report
-    }
-
     /// Ends the tree by the ladder and waits for the word that it is empty.
     pub fn close(mut self) -> Result<Emptied, Survivors> {
         self.ask(Ask::Closed);
         loop {
-            if let Some(Event::Ended(report)) = self.wait() {
-                // It leaves after its last word.
-                let _left = self.guardian.wait();
-                return report.verdict();
+            match self.event() {
+                Some(Event::Ended(report)) => return report.verdict(),
+                Some(_) => {}
+                // It was told before; what was told then is no longer ours to give.
+                None if self.is_over => return self.sweep().verdict(),
+                None => self.wait(),
             }
         }
+    }
+
+    fn wait(&self) {
+        wait(&mut [PollFd::new(&self.guardian, PollFlags::IN)], self.overdue);
+    }
+
+    fn sweep(&self) -> Report {
+        sweep(self.mark, self.leader, self.ladder.look)
+    }
+}
+
+impl AsFd for Tree {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.guardian.as_fd()
     }
 }

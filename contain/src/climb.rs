@@ -1,0 +1,251 @@
+//! The climb: where on the ladder a tree stands, and what is due there.
+//!
+//! Pure: times and facts in, acts out. Whoever runs it looks at the processes and signals them.
+
+use crate::ladder::{Ask, Ladder};
+use std::time::{Duration, Instant};
+
+/// While killing, how soon to look again at first, and at most. Looking takes time that those who
+/// are dying need.
+const FIRST_ROUND: Duration = Duration::from_millis(2);
+const LAST_ROUND: Duration = Duration::from_millis(40);
+
+/// The number that asks a process to leave.
+const SIGTERM: i32 = 15;
+
+/// What is to be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Nothing.
+    Nothing,
+    /// Send this signal to the command's process group.
+    Signal(i32),
+    /// Ask everyone who was not asked yet.
+    AskEveryone,
+    /// Kill whoever is there.
+    Kill,
+    /// Report.
+    Finish,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nobody has asked for an end.
+    Running,
+    /// Asked gently: standard input closed, or a signal other than SIGTERM passed on.
+    Closing { until: Instant },
+    /// The command left by itself; its descendants have a moment to follow.
+    Lingering { until: Instant },
+    /// SIGTERM was sent.
+    Asked { until: Instant },
+    /// Killing and looking until nobody is left or the time is up.
+    Killing { until: Instant, next: Instant, round: Duration },
+    /// Reported.
+    Ended,
+}
+
+/// A tree's place on the ladder.
+#[derive(Debug)]
+pub(crate) struct Climb {
+    ladder: Ladder,
+    phase: Phase,
+    /// When somebody first asked for an end, or the command left.
+    began: Option<Instant>,
+}
+
+impl Climb {
+    pub(crate) fn new(ladder: Ladder) -> Climb {
+        Climb { ladder, phase: Phase::Running, began: None }
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.phase != Phase::Running
+    }
+
+    pub(crate) fn is_killing(&self) -> bool {
+        matches!(self.phase, Phase::Killing { .. })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// How long it has been ending.
+    pub(crate) fn took(&self, now: Instant) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began))
+    }
+
+    /// When `tick` is due even if nothing happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Running | Phase::Ended => None,
+            Phase::Closing { until } | Phase::Lingering { until } | Phase::Asked { until } => {
+                Some(until)
+            }
+            Phase::Killing { next, until, .. } => Some(next.min(until)),
+        }
+    }
+
+    /// Starts the end, or climbs higher. Never lower.
+    pub(crate) fn ask(&mut self, ask: Ask, now: Instant, has_left: bool) -> Act {
+        let rung = match self.phase {
+            Phase::Running => None,
+            Phase::Closing { .. } | Phase::Lingering { .. } => Some(1),
+            Phase::Asked { .. } => Some(2),
+            Phase::Killing { .. } | Phase::Ended => Some(3),
+        };
+        if rung.is_some_and(|rung| rung >= ask.rung()) {
+            return Act::Nothing;
+        }
+        self.began.get_or_insert(now);
+        match ask {
+            Ask::Closed => {
+                self.phase = Phase::Closing { until: now + self.ladder.grace };
+                Act::Nothing
+            }
+            Ask::Signal(SIGTERM) | Ask::OwnerDied => self.terminate(now, has_left),
+            Ask::Signal(number) => {
+                self.phase = Phase::Closing { until: now + self.ladder.grace };
+                Act::Signal(number)
+            }
+            Ask::Kill => self.kill(now),
+        }
+    }
+
+    /// What is due, now that the command has left or not, and the tree was seen empty or not.
+    pub(crate) fn tick(&mut self, now: Instant, has_left: bool, empty: bool) -> Act {
+        if self.phase != Phase::Ended && empty {
+            return self.finish(now);
+        }
+        match self.phase {
+            Phase::Running if has_left => {
+                self.began = Some(now);
+                self.phase = Phase::Lingering { until: now + self.ladder.linger };
+                Act::Nothing
+            }
+            Phase::Closing { until } if has_left => {
+                // A slow command must not buy its descendants more time than the ladder has.
+                self.phase = Phase::Lingering { until: until.min(now + self.ladder.linger) };
+                Act::Nothing
+            }
+            Phase::Closing { until } | Phase::Lingering { until } if now >= until => {
+                self.terminate(now, has_left)
+            }
+            Phase::Asked { until } if now >= until => self.kill(now),
+            // The command heeded the signal; those it never reached are asked now.
+            Phase::Asked { .. } if has_left => Act::AskEveryone,
+            Phase::Killing { until, .. } if now >= until => self.finish(now),
+            Phase::Killing { until, next, round } if now >= next => {
+                let round = (round * 2).min(LAST_ROUND);
+                self.phase = Phase::Killing { until, next: now + round, round };
+                Act::Kill
+            }
+            _ => Act::Nothing,
+        }
+    }
+
+    fn terminate(&mut self, now: Instant, has_left: bool) -> Act {
+        self.phase = Phase::Asked { until: now + self.ladder.term_grace };
+        if has_left { Act::AskEveryone } else { Act::Signal(SIGTERM) }
+    }
+
+    fn kill(&mut self, now: Instant) -> Act {
+        let until = now + self.ladder.look;
+        self.phase = Phase::Killing { until, next: now + FIRST_ROUND, round: FIRST_ROUND };
+        Act::Kill
+    }
+
+    fn finish(&mut self, now: Instant) -> Act {
+        self.began.get_or_insert(now);
+        self.phase = Phase::Ended;
+        Act::Finish
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LADDER: Ladder = Ladder {
+        grace: Duration::from_secs(2),
+        term_grace: Duration::from_secs(3),
+        linger: Duration::from_millis(250),
+        look: Duration::from_secs(5),
+    };
+
+    /// Ticks at each deadline until the report, and notes what was done when, in milliseconds.
+    fn acts(climb: &mut Climb, begin: Instant, left_at: u64, empty_at: u64) -> Vec<(u64, Act)> {
+        let mut acts = Vec::new();
+        let mut now = begin;
+        for _ in 0..1_000 {
+            let at = now.duration_since(begin).as_millis() as u64;
+            let act = climb.tick(now, at >= left_at, at >= empty_at);
+            let repeated = act == Act::Kill && acts.last().is_some_and(|(_, a)| *a == Act::Kill);
+            if act != Act::Nothing && !repeated {
+                acts.push((at, act));
+            }
+            if act == Act::Finish {
+                assert!(climb.is_over() && climb.deadline().is_none());
+                return acts;
+            }
+            let facts = [left_at, empty_at].map(|at| begin + Duration::from_millis(at));
+            let coming = facts.into_iter().filter(|at| *at > now);
+            now = coming.chain(climb.deadline()).min().expect("something is due");
+        }
+        panic!("no end: {acts:?}");
+    }
+
+    const NEVER: u64 = 1_000_000;
+
+    #[test]
+    fn who_ignores_everything_is_asked_then_killed_then_named() {
+        let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
+        assert_eq!(climb.ask(Ask::Closed, begin, false), Act::Nothing);
+        let acts = acts(&mut climb, begin, NEVER, NEVER);
+        let expected = [(2_000, Act::Signal(SIGTERM)), (5_000, Act::Kill), (10_000, Act::Finish)];
+        assert_eq!(acts, expected);
+    }
+
+    #[test]
+    fn those_who_outlive_the_command_have_a_moment() {
+        let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
+        let acts = acts(&mut climb, begin, 0, 300);
+        assert_eq!(acts, [(250, Act::AskEveryone), (300, Act::Finish)]);
+        assert_eq!(climb.took(begin + Duration::from_millis(300)).as_millis(), 300);
+    }
+
+    #[test]
+    fn a_dead_owner_means_no_first_grace() {
+        let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
+        assert_eq!(climb.ask(Ask::OwnerDied, begin, false), Act::Signal(SIGTERM));
+        // The command leaves; those whom the signal did not reach are asked as well.
+        let acts = acts(&mut climb, begin, 100, NEVER);
+        assert_eq!(acts[0], (100, Act::AskEveryone));
+        assert!(acts.contains(&(3_000, Act::Kill)), "{acts:?}");
+    }
+
+    #[test]
+    fn a_slow_command_buys_nobody_time() {
+        let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
+        climb.ask(Ask::Closed, begin, false);
+        let acts = acts(&mut climb, begin, 1_900, NEVER);
+        assert_eq!(acts[0], (2_000, Act::AskEveryone));
+    }
+
+    #[test]
+    fn nobody_climbs_down() {
+        let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
+        assert!(!climb.is_ending());
+        assert_eq!(climb.ask(Ask::Signal(2), begin, false), Act::Signal(2));
+        assert!(climb.is_ending());
+        assert_eq!(climb.ask(Ask::Closed, begin, false), Act::Nothing);
+        assert_eq!(climb.ask(Ask::Signal(15), begin, false), Act::Signal(15));
+        assert_eq!(climb.ask(Ask::Kill, begin, false), Act::Kill);
+        assert_eq!(climb.ask(Ask::OwnerDied, begin, false), Act::Nothing);
+        assert!(climb.is_killing());
+        let later = begin + Duration::from_millis(1);
+        assert_eq!(climb.tick(later, true, true), Act::Finish);
+        assert_eq!(climb.ask(Ask::Kill, later, true), Act::Nothing);
+        assert_eq!(climb.tick(later + LADDER.look * 2, true, true), Act::Nothing);
+    }
+}
