@@ -98,7 +98,7 @@ pub use {
     probe::{Machine, probe},
     stranger::end as end_strangers,
     sys::cgroup::Leaf,
-    sys::inherited::{close_leaked, inherited, turn_into},
+    sys::inherited::{close_leaked, hear_signals, inherited, turn_into},
     sys::launch::leave,
     sys::mark::{Mark, sweep},
     sys::signals::number as signal,

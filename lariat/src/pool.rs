@@ -379,7 +379,7 @@ impl Inner {
     /// have.
     fn part(&self, hub: &Hub, how: Parting) -> bool {
         let _nobody_joins = self.table();
-        let parts = hub.is_for_one() && hub.connection.say_no_more();
+        let parts = hub.is_for_one() && (hub.connection.say_no_more() || how == Parting::Unheard);
         if parts {
             hub.struck.store(true, Ordering::Relaxed);
             hub.parted.send_replace(Some(how));

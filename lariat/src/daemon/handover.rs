@@ -84,10 +84,8 @@ struct State {
 /// What the program before has left to this one.
 #[derive(Debug)]
 pub struct Inheritance {
-    /// Where the daemon listens.
-    pub listener: std::os::unix::net::UnixListener,
-    /// The lock on its name.
-    pub lock: OwnedFd,
+    /// Where the daemon listens, and the lock on its name.
+    seat: Option<(std::os::unix::net::UnixListener, OwnedFd)>,
     /// To whoever was started to replace it, and stands for it now.
     pub successor: std::os::unix::net::UnixStream,
     pub(super) pool: CarriedPool,
@@ -257,12 +255,16 @@ impl Inheritance {
         rustix::stdio::dup2_stderr(taken(stderr)?)?;
         rustix::process::fchdir(taken(state.directory)?)?;
         Ok(Inheritance {
-            listener: taken(state.listener)?.into(),
-            lock: taken(state.lock)?,
+            seat: Some((taken(state.listener)?.into(), taken(state.lock)?)),
             successor: taken(state.line)?.into(),
             pool: state.pool,
             seats: state.seats,
         })
+    }
+
+    /// Where the daemon listens, and the lock on its name: once, so that whoever lets go of them has.
+    pub fn seat(&mut self) -> Option<(std::os::unix::net::UnixListener, OwnedFd)> {
+        self.seat.take()
     }
 
     /// Says to whoever was started to replace the daemon that it is there.

@@ -132,6 +132,12 @@ async fn is_parted(parted: &mut watch::Receiver<Option<Parting>>) -> Parting {
     how.ok().and_then(|how| *how).unwrap_or(Parting::Said)
 }
 
+/// Waits until its only client has gone, which was heard of in vain.
+async fn is_unheard(parted: &mut watch::Receiver<Option<Parting>>) {
+    // The hub has the other end.
+    let _parted = parted.wait_for(|how| *how == Some(Parting::Unheard)).await.map(|_| ());
+}
+
 /// Waits, while it sleeps, until somebody needs it. False if nobody will.
 async fn wakes(hub: &Arc<Hub>, pool: &Handle) -> bool {
     let mut told = hub.told.subscribe();
@@ -261,7 +267,7 @@ async fn start(
         inner.leash = Some(talk.leash());
         (inner.trace, inner.since) = (Some(talk.trace()), Instant::now());
     }
-    let mut told = hub.told.subscribe();
+    let (mut told, mut parted) = (hub.told.subscribe(), hub.parted.subscribe());
     let mut wire = Wire::new(streams.stdin, streams.stdout);
     let (opened, greeted) = oneshot::channel();
     let spec = &hub.server.spec;
@@ -285,6 +291,7 @@ async fn start(
         biased;
         () = is_told(&mut told) => Err(Stop::Told),
         started = started => Ok(started),
+        () = is_unheard(&mut parted) => Err(Stop::Parted(Parting::Unheard)),
         () = is_unused(hub, pool) => Err(Stop::Unready),
     };
     let run = Run { talk, wire, empty_since: None };

@@ -248,16 +248,20 @@ impl Mouth {
             }
         };
         let greeted = hub.greeted().await;
-        let Some(Place { hub, mouth, ear }) = self.joining.take() else {
+        let Some(place) = self.joining.take() else {
             return Err(Over::default());
         };
         greeted?;
-        self.pool.0.tell_company(&hub, "joined");
+        self.pool.0.tell_company(&place.hub, "joined");
+        self.sit_down(place);
+        Ok(())
+    }
+
+    fn sit_down(&mut self, Place { hub, mouth, ear }: Place) {
         let listening = Listening { pool: self.pool.clone(), hub: hub.clone(), ear: Some(ear) };
         // Nobody may be listening; then it leaves at once.
         let _deaf = self.turns.send(Turn::Joined(listening));
         self.place = Some((hub, mouth));
-        Ok(())
     }
 
     /// True if a client that has tried the modern era, perhaps in vain, begins again in the other.
@@ -269,8 +273,13 @@ impl Mouth {
     /// Nothing more will be said. True if the server hears that and leaves: it is this client's alone.
     /// What it still says is heard, and then why it is over. `unheard` if it has already had the time
     /// that it would have for that.
-    pub fn part(&self, unheard: bool) -> bool {
+    pub fn part(&mut self, unheard: bool) -> bool {
         let how = if unheard { Parting::Unheard } else { Parting::Said };
+        if let Some(place) = self.joining.take_if(|place| self.pool.0.part(&place.hub, how)) {
+            // It has never been ready. How it leaves is heard all the same.
+            self.sit_down(place);
+            return true;
+        }
         self.place.as_ref().is_some_and(|(hub, _)| self.pool.0.part(hub, how))
     }
 
@@ -341,6 +350,19 @@ impl Ear {
             }
         }
         true
+    }
+
+    /// Whoever wanted this does not any more: its server is to leave at once, if it is this client's
+    /// alone. Done when it has left.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn dismiss(&mut self) {
+        let alone = |there: &Listening| there.pool.0.part(&there.hub, Parting::Unheard);
+        if self.listening.as_ref().is_some_and(alone) {
+            let mut unheard = Vec::new();
+            while self.fill(&mut unheard).await {
+                unheard.clear();
+            }
+        }
     }
 
     /// Why it is over, after there was nothing more to hear.

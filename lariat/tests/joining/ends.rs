@@ -61,6 +61,36 @@ fn a_server_hears_the_end_of_its_only_hosts_stdin() {
     assert_eq!((status.code(), said.as_str()), (Some(3), ""));
 }
 
+/// Also if that was there before it was started, and it is nobody else's for another reason.
+#[test]
+fn a_private_server_hears_the_end_that_was_there_first() {
+    let stage = Stage::new();
+    let script = format!("{GREETS}; while read -r line; do :; done; exit 7");
+    let mut command = stage.place.lariat("run");
+    let mut host = Host::start(command.args(["--share", "--", "sh", "-c", &script]));
+    let mut hello = hello();
+    hello["params"]["capabilities"] = json!({ "roots": {} });
+    host.say(&hello);
+    host.stdin = None;
+    assert_eq!(host.hear()["id"], 1);
+    assert_eq!(host.hear(), Value::Null);
+    assert_eq!(host.ended().0.code(), Some(7));
+    assert!(crate::books::pages(&stage.place).is_empty(), "it has outlived its wrapper");
+}
+
+/// A wrapper that is told to leave has left when its server has.
+#[test]
+fn a_signal_ends_a_server_that_is_nobody_elses_before_its_wrapper() {
+    let stage = Stage::new();
+    let script = format!("trap '' TERM; {GREETS}; while :; do sleep 1; done");
+    let mut command = stage.place.lariat("run");
+    let mut host = Host::start(command.args(["--share", "--", "sh", "-c", &script]));
+    host.ask(&hello());
+    kill_process(Pid::from_child(&host.wrapper), Signal::TERM).unwrap();
+    assert_eq!(host.ended().0.code(), Some(143));
+    assert!(crate::books::pages(&stage.place).is_empty(), "it has outlived its wrapper");
+}
+
 /// Neither one that reads nothing nor one that is never ready keeps a host that is gone.
 #[test]
 fn a_host_that_is_gone_waits_for_no_server() {
@@ -86,7 +116,8 @@ fn a_host_that_is_gone_waits_for_no_server() {
         assert!(is_full, "{} bytes are left", rest.len());
         drop(stdin);
         let (status, said) = host.ended();
-        assert!(said.is_empty(), "{status} {said}");
+        // As it was told to leave.
+        assert_eq!((status.code(), said.as_str()), (Some(143), ""));
         assert!(
             until(PATIENCE, || crate::books::pages(&stage.place).is_empty()),
             "it is still there"

@@ -1,7 +1,11 @@
 //! A daemon becomes the next, or makes way for it: nobody who has joined notices.
 
 use crate::kit::{Stage, request};
+use crate::place::PATIENCE;
+use rustix::process::Pid;
 use serde_json::{Value, json};
+use std::process::Stdio;
+use trials::until;
 
 #[test]
 fn the_daemon_becomes_the_next_and_its_servers_stay() {
@@ -41,6 +45,48 @@ fn one_that_cannot_become_the_next_makes_way() {
     assert!(early.ended().0.success());
     assert!(crate::kit::ended(&mut elder).success());
     assert_eq!(late.ask(&request(3, "where"))["id"], 3);
+}
+
+#[test]
+fn one_that_became_the_next_can_make_way_too() {
+    let mut stage = Stage::new();
+    let mut early = stage.host();
+    let place = early.where_is_it();
+    let mut elder = stage.replace();
+    let mut stand_in = stage.make_way_by(Pid::from_child(&elder));
+    let mut late = stage.host();
+    assert_ne!(late.where_is_it()["pid"], place["pid"]);
+    assert_eq!(early.ask(&request(3, "where"))["result"], place);
+    early.stdin = None;
+    assert_eq!(early.hear(), Value::Null);
+    assert!(crate::kit::ended(&mut elder).success());
+    assert!(crate::kit::ended(&mut stand_in).success());
+}
+
+/// They ask one after the other, also while it is becoming another's.
+#[test]
+fn several_can_want_to_be_the_next_at_once() {
+    let mut stage = Stage::new();
+    let mut host = stage.host();
+    let place = host.where_is_it();
+    let mut wants: Vec<_> = (0..4)
+        .map(|_| {
+            let mut command = stage.place.lariat("daemon");
+            command.args(["--replace", "--containers", "leave"]).stdin(Stdio::null());
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    // One of them stands for it in the end; the others have gone home, or have made way for it.
+    assert!(until(PATIENCE, || {
+        let there = wants.iter_mut().map(|one| usize::from(one.try_wait().unwrap().is_none()));
+        there.sum::<usize>() <= 1
+    }));
+    assert_eq!(host.ask(&request(3, "where"))["result"], place);
+    stage.kill_daemon();
+    assert_eq!(host.ended().0.code(), Some(125));
+    for mut want in wants {
+        crate::kit::ended(&mut want);
+    }
 }
 
 #[test]

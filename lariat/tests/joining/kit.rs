@@ -48,7 +48,13 @@ impl Stage {
 
     /// Has the daemon make way, and another take its place. Gives the one before.
     pub(crate) fn make_way(&mut self) -> Child {
-        kill_process(Pid::from_child(&self.daemon), Signal::USR2).unwrap();
+        let daemon = Pid::from_child(&self.daemon);
+        self.make_way_by(daemon)
+    }
+
+    /// The same for a daemon that somebody else stands for.
+    pub(crate) fn make_way_by(&mut self, elder: Pid) -> Child {
+        kill_process(elder, Signal::USR2).unwrap();
         let socket = self.place.path("state/daemon.sock");
         assert!(until(PATIENCE, || !socket.exists()));
         let next = daemon(&self.place, &[]);

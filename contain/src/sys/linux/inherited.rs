@@ -87,14 +87,36 @@ pub fn turn_into(
         }
     };
     mark(0);
+    // Until the next program can hear them, signals that mean something wait.
+    mask(libc::SIG_BLOCK);
     restore_dispositions();
     // SAFETY: both lists end with a null and point to words that end with one, all of them there
     // until the call returns, if it does.
     unsafe { libc::fexecve(program.as_raw_fd(), args.as_ptr(), env.as_ptr()) };
     let error = io::Error::last_os_error();
     set(libc::SIGPIPE, true);
+    mask(libc::SIG_UNBLOCK);
     mark(libc::FD_CLOEXEC);
     error
+}
+
+/// Lets the signals come that wait since this process [became](turn_into) this program. To be called by
+/// its first thread, once somebody hears them.
+pub fn hear_signals() {
+    mask(libc::SIG_UNBLOCK);
+}
+
+fn mask(how: i32) {
+    // SAFETY: a set is plain numbers, and the calls only write to the one that is ours; the mask is that of
+    // the calling thread.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR2] {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::pthread_sigmask(how, &set, std::ptr::null_mut());
+    }
 }
 
 /// Closes descriptors above 2 that leaked into this process over exec.

@@ -31,6 +31,9 @@ pub(super) const LONGEST: usize = 16 << 20;
 /// How long a daemon may take to become the next one.
 const BECOMES: Duration = Duration::from_secs(30);
 
+/// How long one may take to be dead that was killed.
+const DIES: Duration = Duration::from_millis(500);
+
 /// What is to be executed, and how.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
@@ -171,11 +174,19 @@ impl Successor {
             match self.word() {
                 Ok(Some(Word::Left { code })) => return Ok(code),
                 Ok(_) => {}
-                // Somebody else stands for it now.
-                Err(_) if self.daemon.is_alive() => return Ok(0),
-                Err(e) => return Err(e),
+                Err(e) => return if self.is_anothers() { Ok(0) } else { Err(e) },
             }
         }
+    }
+
+    /// True if somebody else stands for the daemon now. One that was killed closes its end just before it
+    /// is dead.
+    fn is_anothers(&self) -> bool {
+        let deadline = Instant::now() + DIES;
+        while self.daemon.is_alive() && Instant::now() < deadline {
+            contain::wait(&mut [], Some(Instant::now() + Duration::from_millis(10)));
+        }
+        self.daemon.is_alive()
     }
 
     /// What the daemon says, once the line is readable; nothing if that is no whole word yet.

@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 /// How long a daemon may take to say whether it will.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// How long a daemon may take to close the host's streams after a goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How long a daemon may take after a goodbye to end a server that only this host used: as long as its
+/// ladder, or some more.
+const GOODBYE: Duration = Duration::from_secs(6);
 
 /// What a wrapper ends with if Lariat itself failed.
 const FAILED: u8 = 125;

@@ -184,6 +184,8 @@ fn want(brief: Brief) -> Want {
 enum End {
     /// Whoever wanted it does not any more.
     Wished,
+    /// The wrapper was told to leave, or is dead.
+    Dismissed,
     /// The server is gone.
     Server,
     /// The host said a line that nobody can hold.
@@ -359,7 +361,7 @@ impl Seated {
             end = listening => end,
             () = outlet.refused() => End::Wished,
             // It says nothing more: what there is to hear is its end.
-            _ = line.read_u8() => End::Wished,
+            _ = line.read_u8() => End::Dismissed,
         }
     }
 
@@ -367,6 +369,13 @@ impl Seated {
     async fn part(&mut self, end: End) -> Parting {
         match end {
             End::Wished => Parting { code: 0, why: None },
+            End::Dismissed => {
+                if let Some(ear) = &mut self.hearing.ear {
+                    // The wrapper waits, if it can: then nobody is left when it has gone.
+                    ear.dismiss().await;
+                }
+                Parting { code: 0, why: None }
+            }
             End::Server => {
                 let over = self.hearing.ear.as_ref().and_then(|ear| ear.over().cloned());
                 let over = over.unwrap_or_default();
@@ -424,17 +433,18 @@ async fn listen(speaking: &mut Speaking) {
     if *so_far != SoFar::All {
         return;
     }
-    if mouth.go_on().await.is_err() {
-        *so_far = SoFar::Nobody;
-        return;
-    }
-    if mouth.part(false) {
+    let said = say(inlet, mouth, patience).await;
+    *so_far = match said {
+        Said::ToNobody => SoFar::Nobody,
         // As a server of its own would, it leaves in its own time and is heard until then.
-        *so_far = SoFar::Together;
-        return;
-    }
-    mouth.finish(LAST_ANSWERS).await;
-    *so_far = SoFar::Answered;
+        Said::Yes if mouth.part(false) => SoFar::Together,
+        Said::InVain if mouth.part(true) => SoFar::Together,
+        Said::InVain => SoFar::Answered,
+        Said::Yes => {
+            mouth.finish(LAST_ANSWERS).await;
+            SoFar::Answered
+        }
+    };
 }
 
 /// What became of a line.

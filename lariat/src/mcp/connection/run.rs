@@ -191,7 +191,8 @@ impl Connection {
     /// there is no server.
     pub(crate) fn say_no_more(&self) -> bool {
         let mut state = self.0.lock();
-        let may = state.open && !state.asleep;
+        // One that is wanted is about to be there, and hears it then.
+        let may = state.open && (!state.asleep || state.wanted);
         if may && !state.parting {
             state.parting = true;
             for Routed { to_server, to_ports, .. } in state.unpark() {

@@ -147,7 +147,7 @@ struct Seat {
 /// Listens and serves.
 pub(crate) fn run(args: Args) -> ExitCode {
     // First of all, so that whatever there is to say is said where it is heard.
-    let inheritance = match args.inherit.map(Inheritance::take).transpose() {
+    let mut inheritance = match args.inherit.map(Inheritance::take).transpose() {
         Ok(inheritance) => inheritance,
         Err(error) => {
             let advice = "what the daemon before held ends now";
@@ -191,8 +191,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         }
     }
     let is_taken = |refusal: &Refusal| matches!(refusal, Refusal::Taken | Refusal::PortTaken(_));
-    let sat = match &inheritance {
-        Some(left) => resume(&path, left).map_err(|e| Refusal::Io("go on with", path.clone(), e)),
+    let sat = match &mut inheritance {
+        Some(left) => resume(&path, left),
         None => replace::patiently(args.replace, || sit(&path, &state_dir), is_taken),
     };
     let (seat, listener) = match sat {
@@ -336,6 +336,11 @@ async fn serve(
     let page = doors.page.as_ref().map(|door| format!("page at http://{}/\n", door.address()));
     let gate = doors.gate.as_ref().map(|gate| format!("MCP at https://{}/\n", gate.address()));
     let (page, gate) = (page.unwrap_or_default(), gate.unwrap_or_default());
+    let mut replaced = signal(SignalKind::user_defined2())?;
+    if name.inheritance.is_some() {
+        // What came while there was nobody to hear it is heard now.
+        contain::hear_signals();
+    }
     let left = name.inheritance.as_ref().map(replace::announce);
     show::out(&format!("listening on {}\n{page}{gate}", seat.path.display()));
     let mut second = signals.clone();
@@ -347,7 +352,6 @@ async fn serve(
             () = replace::left(left.flatten()) => {}
         }
     };
-    let mut replaced = signal(SignalKind::user_defined2())?;
     let retired = async move {
         if replaced.recv().await.is_none() {
             std::future::pending::<()>().await;
@@ -403,8 +407,8 @@ fn sit(path: &Path, state_dir: &Path) -> Result<(Seat, UnixListener), Refusal> {
 }
 
 /// The same where the program before had done so.
-fn resume(path: &Path, left: &Inheritance) -> io::Result<(Seat, UnixListener)> {
-    let (lock, listener) = (left.lock.try_clone()?, left.listener.try_clone()?);
+fn resume(path: &Path, left: &mut Inheritance) -> Result<(Seat, UnixListener), Refusal> {
+    let (listener, lock) = left.seat().ok_or(Refusal::Taken)?;
     Ok((Seat { path: path.to_owned(), identity: identity(path), lock: lock.into() }, listener))
 }
 

@@ -19,7 +19,8 @@ use std::process::ExitCode;
 /// `lariat uninstall` gives back the same bytes. Files that a project shares through its repository are
 /// touched only with --project. A host that is running sees the change when it next reads its config.
 ///
-/// Exit code 0 if nothing is left to do, 1 if a file could not be read or written, 2 if nobody said yes.
+/// Exit code 0 if nothing is left to do, 1 if a file could not be read or written, 2 if nobody said yes or a
+/// server that was named is in no config.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   lariat install --dry-run

@@ -20,6 +20,10 @@ use tokio::io::AsyncReadExt;
 /// How long it may take to make way.
 const MAKES_WAY: Duration = Duration::from_secs(5);
 
+/// How often it is asked to become this program, and how soon again.
+const ASKED: u32 = 4;
+const SOON: Duration = Duration::from_millis(100);
+
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -59,10 +63,7 @@ pub(super) fn make_way(path: &Path, state_dir: &Path) -> Result<Elder, ExitCode>
             return Err(summon::explain(&format!("cannot replace the daemon on {shown}"), &error));
         }
     }
-    let args = std::env::args_os().collect();
-    let became = UnixStream::connect(path).map_err(Declined::Unable);
-    let became = became.and_then(|line| succeed(line, elder, state_dir, args, env::all()));
-    match became {
+    match become_this(path, elder, state_dir) {
         Ok(successor) => return Ok(Elder::Became(successor)),
         Err(Declined::Refused(why)) => {
             let what = format!("the daemon before is not handed over: {}", show::plain(&why));
@@ -74,6 +75,22 @@ pub(super) fn make_way(path: &Path, state_dir: &Path) -> Result<Elder, ExitCode>
     // It may have left by itself just now.
     let _gone = elder.signal(Signal::USR2);
     Ok(Elder::Gone)
+}
+
+/// Asks it to become this program. One that is just becoming another's does not answer, and is asked again.
+fn become_this(path: &Path, elder: Member, state_dir: &Path) -> Result<Successor, Declined> {
+    let mut asked = 0;
+    loop {
+        let line = UnixStream::connect(path).map_err(Declined::Unable);
+        let args = std::env::args_os().collect();
+        asked += 1;
+        match line.and_then(|line| succeed(line, elder, state_dir, args, env::all())) {
+            Err(Declined::Unable(_)) if asked < ASKED && elder.is_alive() => {
+                contain::wait(&mut [], Some(Instant::now() + SOON));
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// Stays for as long as the daemon lives that the one before has become.
