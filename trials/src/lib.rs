@@ -44,7 +44,7 @@ pub use {
     misbehave::misbehave_if_asked,
     subject::Subject,
     table::{Cell, Death, Misbehaviour, Moment, cells, list},
-    trial::{run, run_at_every_moment},
+    trial::{run, run_at_every_moment, run_at_most_moments},
     world::bystander::Bystander,
     world::witness::Witness,
     world::{Process, until},

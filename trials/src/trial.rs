@@ -42,7 +42,34 @@ pub fn run_at_every_moment(
     death: Death,
     subject: &Subject,
 ) -> Result<(), String> {
-    let cells = Moment::ALL.iter().map(|&moment| Cell { misbehaviour, death, moment });
+    run_at(Moment::ALL.iter().copied(), misbehaviour, death, subject)
+}
+
+/// The same at all moments but one, which is another for each `turn`: in a table whose cells take
+/// turns, every moment meets every misbehaviour and every death.
+///
+/// # Errors
+///
+/// The same.
+pub fn run_at_most_moments(
+    turn: usize,
+    misbehaviour: Misbehaviour,
+    death: Death,
+    subject: &Subject,
+) -> Result<(), String> {
+    let left_out = turn % Moment::ALL.len();
+    let moments = Moment::ALL.iter().copied().enumerate();
+    let moments = moments.filter(|(index, _)| *index != left_out).map(|(_, moment)| moment);
+    run_at(moments, misbehaviour, death, subject)
+}
+
+fn run_at(
+    moments: impl Iterator<Item = Moment>,
+    misbehaviour: Misbehaviour,
+    death: Death,
+    subject: &Subject,
+) -> Result<(), String> {
+    let cells = moments.map(|moment| Cell { misbehaviour, death, moment });
     for cell in cells.filter(|cell| cell.applies_to(subject)) {
         let verdict = run(&cell, subject);
         if !verdict.passed() {
