@@ -35,7 +35,7 @@ pub use windows::{
     misbehave::misbehave_if_asked,
     subject::{Around, Subject},
     table::{Cell, Death, Misbehaviour, Moment, cells, list},
-    trial::{run, run_three_times},
+    trial::{run, run_in_turn},
     witness::Witness,
     world::{Process, until},
 };

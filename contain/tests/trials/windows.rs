@@ -1,4 +1,5 @@
-//! The Windows column, and what only a system of that kind can show about the library.
+//! The Windows column, and what only a system of that kind can show about the library. Each cell once, or
+//! three times with `LARIAT_TRIALS=full`, as in `./test windows`.
 
 #[path = "receipts.rs"]
 mod receipts;
@@ -27,13 +28,16 @@ pub(crate) fn main() {
         return;
     }
     let arguments = Arguments::from_args();
-    let mut tests: Vec<Trial> = Around::ALL.iter().flat_map(|around| column(*around)).collect();
+    #[expect(clippy::disallowed_methods, reason = "a runner of tests is told so by its caller")]
+    let everything = std::env::var_os("LARIAT_TRIALS").is_some_and(|how_much| how_much == "full");
+    let columns = Around::ALL.iter().flat_map(|around| column(*around, everything));
+    let mut tests: Vec<Trial> = columns.collect();
     tests.extend([Misbehaviour::CmdChain, Misbehaviour::CmdStarts].map(leak));
     tests.extend(receipts::tests());
     libtest_mimic::run(&arguments, tests).exit();
 }
 
-fn column(around: Around) -> Vec<Trial> {
+fn column(around: Around, everything: bool) -> Vec<Trial> {
     let program = std::env::current_exe().unwrap_or_default();
     let owner = [program.clone().into(), OsString::from("__own")];
     let subject = Subject { around, ..Subject::owner(&program, owner) };
@@ -53,7 +57,7 @@ fn column(around: Around) -> Vec<Trial> {
         .map(|(misbehaviour, death)| {
             let subject = subject.clone();
             Trial::test(format!("{around}::{misbehaviour}::{death}"), move || {
-                trials::run_three_times(misbehaviour, death, &subject).map_err(Failed::from)
+                trials::run_in_turn(everything, misbehaviour, death, &subject).map_err(Failed::from)
             })
         })
         .collect()
