@@ -349,6 +349,8 @@ async fn serve(
         let told = async { signals.wait_for(|count| *count >= 1).await.map(|_| ()) };
         tokio::select! {
             _counted = told => {}
+            // Whoever was to stand for it was killed before it could be told.
+            () = async {}, if matches!(left, Some(None)) => {}
             () = replace::left(left.flatten()) => {}
         }
     };
