@@ -6,7 +6,7 @@
 //!
 //! The file is `{"NAME": {"command": "npx", "args": ["-y", "…"]}}`. Commands come on stdin, one a line:
 //! `tools`, `ps`, `call SERVER TOOL [JSON]`, `refresh FILE`, `probe FILE`, `quit`. End of input and
-//! Ctrl-C quit too. Kill it with SIGKILL and look at `ps`: the servers go all the same.
+//! Ctrl-C quit too. Kill it and look at `ps`: the servers go all the same.
 #![expect(clippy::print_stdout, reason = "this is a program, and what it says is for a person")]
 
 use lariat::session::{Config, Manager, State};
@@ -14,7 +14,7 @@ use lariat::spec::Servers;
 use serde_json::Value;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use tokio::signal::unix::{SignalKind, signal};
+use std::pin::pin;
 use tokio::sync::mpsc;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -30,18 +30,18 @@ async fn host(file: &Path) -> Result<(), Box<dyn Error>> {
     let manager = Manager::start(config(file)?).await?;
     print_states(manager.session().states());
     let mut lines = typed();
-    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut interrupted = pin!(tokio::signal::ctrl_c());
     loop {
         let line = tokio::select! {
             line = lines.recv() => line,
-            _now = interrupted.recv() => None,
+            _now = &mut interrupted => None,
         };
         let Some(line) = line.filter(|line| line.trim() != "quit") else { break };
         tokio::select! {
             // One command that fails is no reason to end.
             done = obey(&manager, line.trim()) => done.unwrap_or_else(|e| println!("{e}")),
             // A call that is dropped is cancelled.
-            _now = interrupted.recv() => break,
+            _now = &mut interrupted => break,
         }
     }
     // Calls that are still in flight fail; nothing waits for them.

@@ -74,11 +74,13 @@ mod lines;
 #[cfg(any(target_os = "macos", test))]
 mod procargs;
 
-// What Windows makes of a command line is pure, and tried wherever tests run.
+// What Windows makes of a command line, and what a pipe is called, is pure, and tried wherever tests run.
 #[cfg(any(windows, test))]
 mod quote;
 #[cfg(any(windows, test))]
 mod resolve;
+#[cfg(any(windows, test))]
+mod title;
 
 pub use choice::Choice;
 pub use error::{Error, SpawnStage};
@@ -101,33 +103,65 @@ pub use {
     sys::inherited::{close_leaked, hear_signals, inherited, turn_into},
     sys::launch::leave,
     sys::mark::{Mark, sweep},
+    sys::named::name as signal_name,
+    sys::signals::Signals,
     sys::signals::number as signal,
-    sys::signals::{Signals, name as signal_name},
     sys::text::give_back_code,
     sys::wait::wait,
     tree::{Spec, Tree},
 };
 #[cfg(target_os = "macos")]
 pub use {
-    sys::macos::guardian::main_if_asked,
+    sys::macos::guardian::{close_leaked, main_if_asked},
     sys::macos::mark::{Mark, sweep},
     sys::macos::probe::{Machine, probe},
     sys::macos::tree::{Spec, Tree},
+    sys::macos::vigil::number as signal,
+    sys::macos::vigil::{Sign, Vigil},
+    sys::named::name as signal_name,
     sys::wait::wait,
 };
 #[cfg(windows)]
 pub use {
     sys::windows::bell::Bell,
     sys::windows::interrupt::{Interrupts, name as signal_name},
+    sys::windows::launch::detach,
     sys::windows::mark::Mark,
     sys::windows::stream::Stream,
     sys::windows::tree::{Spec, Tree},
+    sys::windows::vigil::Vigil,
 };
+
+/// Looking at single processes.
+#[cfg(target_os = "macos")]
+pub mod process {
+    pub use crate::sys::macos::process::{around, name};
+}
+
+/// What is asked of the machine as a whole.
+#[cfg(windows)]
+pub mod machine {
+    pub use crate::sys::windows::machine::{FileId, file_id, name, random};
+}
+
+/// Pipes with a name, for one user alone.
+#[cfg(windows)]
+pub mod pipe {
+    pub use crate::sys::windows::pipe::{Anchor, client, name, owner, user};
+}
 
 /// Looking at single processes.
 #[cfg(windows)]
 pub mod process {
-    pub use crate::sys::windows::member::{Handle, name, parent};
+    pub use crate::sys::windows::member::{
+        Handle, Seen, descendants, look, name, parent, resident, threads,
+    };
+    pub use crate::sys::windows::roll::below;
+
+    /// This process's own variables, for a command that is to get them and others.
+    pub fn variables() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+        std::env::vars_os().collect()
+    }
 }
 
 /// Looking at single processes.

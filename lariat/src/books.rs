@@ -5,6 +5,7 @@
 //! lock is free is the definition of a crash, and whoever finds it finishes the work. The kernel is
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
 
+mod checkup;
 mod crowd;
 mod events;
 mod health;
@@ -13,12 +14,14 @@ mod onlooker;
 mod paper;
 mod place;
 mod sharing;
+mod slumber;
 mod starts;
 mod status;
 
 pub use health::{Health, Left};
 pub use onlooker::Onlooker;
 pub use place::Place;
+pub use slumber::Sleeper;
 pub use starts::{Generation, Rate, TooMany};
 pub(crate) use status::Pulse;
 
@@ -236,6 +239,7 @@ impl Books {
                 Some("state" | "share") if !path.with_extension("json").exists() => {
                     discard_stale(&path)
                 }
+                Some(slumber::ENDING) => slumber::discard_if_orphaned(&path, &here),
                 _ => {}
             }
         }

@@ -3,13 +3,30 @@
 //! [`run`] takes its socket and its ending from outside. A session ends with its owner: a process, or
 //! the connection by which it was opened; there is no session without one. [`client`] is the same API
 //! from the other end, [`api`] what goes between them.
+//!
+//! ```text
+//! line, visit < flow < http       a connection by the socket, by TCP; requests on it; HTTP itself
+//! routes, api < handle            which requests there are, and what each does (desk, telling, attached)
+//! registry, lease, limits         sessions, what they hang on, how many there may be
+//! gateway, config                 MCP by HTTP, and the file that says which servers
+//! joining                         `run --share`
+//! page, web, keys, crowd          the browser's way in
+//! outside, oauth                  other machines
+//! lookout, picture, ledger,       what is seen, shown and counted;
+//! metrics, machine, clerk         what this machine is, and what is written down
+//! rest, handover, */carried       standing still, and becoming the next program
+//! words                           what a process is told that joins, or that stands for a daemon
+//! ```
 
 pub mod api;
+mod attached;
 mod base64;
 mod clerk;
 pub mod client;
 pub mod config;
 mod crowd;
+mod desk;
+mod flow;
 mod gateway;
 mod handle;
 pub mod handover;
@@ -18,7 +35,10 @@ pub mod joining;
 mod keys;
 mod lease;
 mod ledger;
+mod limits;
+mod line;
 mod lookout;
+mod machine;
 mod metrics;
 mod oauth;
 mod outside;
@@ -27,23 +47,27 @@ mod picture;
 mod registry;
 mod rest;
 mod routes;
+mod telling;
+mod visit;
 mod web;
+mod words;
 
+pub use limits::{Farewell, Limits};
 pub use oauth::Issuer;
 use outside::Outside;
 pub use outside::{Gate, Secured};
 pub use web::{ADDRESS, Access, Door};
 
 use crate::pool::{self, Pool};
-use crate::receipt::Survivor;
 use crate::session::Config;
 use api::Problem;
 use contain::Member;
-use handle::Desk;
+use desk::Desk;
 use handover::{Estate, Inheritance};
 use http::Places;
-use joining::Seated;
+use hyper::body::Bytes;
 use lease::Line;
+use line::{Resting, Speaking};
 use registry::Registry;
 use rest::Rest;
 use std::io;
@@ -99,44 +123,6 @@ impl Defaults {
     }
 }
 
-/// How much there may be of everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Servers in one session.
-    pub servers_per_session: usize,
-    /// Sessions at once.
-    pub sessions: usize,
-    /// Servers of all sessions.
-    pub servers: usize,
-    /// Processes of one session, counted when something is to be started in it.
-    pub processes_per_session: usize,
-    /// Processes of all servers, counted when something is to be started.
-    pub processes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            servers_per_session: 32,
-            sessions: 1024,
-            servers: 4096,
-            processes_per_session: 2_000,
-            processes: 20_000,
-        }
-    }
-}
-
-/// How a daemon ended.
-#[derive(Debug)]
-pub struct Farewell {
-    /// Nobody had wanted anything for so long that it ended by itself.
-    pub was_idle: bool,
-    /// How many sessions were ended with it.
-    pub sessions: usize,
-    /// What of them could not be ended.
-    pub survivors: Vec<Survivor>,
-}
-
 /// By what a daemon is known as the one that has its name, and what the one before has left to it.
 #[derive(Debug)]
 pub struct Name {
@@ -170,9 +156,9 @@ pub async fn run(
     let idle = defaults.idle;
     let (pool, inherited) = match name.inheritance {
         None => (Pool::new(defaults.pool())?, None),
-        Some(Inheritance { pool, seats, .. }) => {
+        Some(Inheritance { pool, heirs, kept, .. }) => {
             let (pool, hubs) = Pool::carried(defaults.pool(), pool)?;
-            (pool, Some((hubs, seats)))
+            (pool, Some((hubs, heirs, kept)))
         }
     };
     let (asking, mut asked) = mpsc::channel(1);
@@ -186,6 +172,8 @@ pub async fn run(
         web: Web::new(),
         pool: pool.clone(),
         rest: Rest::new(),
+        lines: Rest::new(),
+        attached: Rest::new(),
         asking,
     });
     if let Some(door) = doors.page {
@@ -199,17 +187,10 @@ pub async fn run(
         tokio::spawn(async move { clerk::keep(pool, &minutes, &over).await })
     };
     let mut connections = JoinSet::new();
-    if let Some((mut hubs, seats)) = inherited {
-        for seat in seats {
-            // One whose streams are not there any more has left.
-            let Ok(seated) = Seated::carried(&pool, &mut hubs, seat) else { continue };
-            let (desk, place) = (desk.clone(), room.seats.free.clone().try_acquire_owned());
-            connections.spawn(async move {
-                joining::stay(&desk, seated).await;
-                drop(place);
-            });
-        }
-        pool.go_on(hubs);
+    if let Some((hubs, heirs, kept)) = inherited {
+        handover::settle(&desk, &room, &mut connections, hubs, heirs);
+        // Whoever is not there any more sees that, and whoever was held by them ends.
+        drop(kept);
     }
     let (mut shutdown, mut retired) = (pin!(shutdown), pin!(retired));
     let mut listener = Some(listener);
@@ -239,10 +220,8 @@ pub async fn run(
             }
             Some(asked) = asked.recv(), if listener.is_some() => {
                 if let Some(listener) = &listener {
-                    let is_answered = || room.connections.are_free();
                     let (lock, outside) = (name.lock, outside.as_ref());
-                    let estate =
-                        Estate { desk: &desk, listener, lock, outside, is_answered: &is_answered };
+                    let estate = Estate { desk: &desk, listener, lock, outside };
                     handover::hand_over(estate, asked).await;
                 }
                 continue;
@@ -348,13 +327,7 @@ async fn connection(desk: Arc<Desk>, stream: UnixStream, room: Room) {
         let problem = Problem::new(403, "foreign", "Another user's daemon", detail);
         return http::refuse(stream, &problem, FIRST_REQUEST).await;
     }
-    let mut stopped = desk.stopped.subscribe();
-    let first = timeout(FIRST_REQUEST, joining::first_byte(&stream));
-    let first = tokio::select! {
-        first = first => first.ok().and_then(Result::ok).flatten(),
-        // Whoever has asked by now is told.
-        _ = stopped.wait_for(|stopped| *stopped) => None,
-    };
+    let (stream, first) = first_word(&desk, stream).await;
     match place {
         _ if first == Some(handover::ASK) => {
             drop(place);
@@ -371,7 +344,8 @@ async fn connection(desk: Arc<Desk>, stream: UnixStream, room: Room) {
         Some(permit) => {
             let changed = desk.registry.changed.clone();
             let line = Arc::new(Line::new(peer.pid().and_then(Member::of), permit, changed));
-            serve(desk, stream, line).await;
+            let (unread, heard) = (Bytes::new(), false);
+            line::serve(&desk, Speaking { stream, line, unread, heard }).await;
         }
         None => {
             let detail = format!("There are {CONNECTIONS} connections. Close some, or try again.");
@@ -381,19 +355,27 @@ async fn connection(desk: Arc<Desk>, stream: UnixStream, room: Room) {
     }
 }
 
-async fn serve(desk: Arc<Desk>, stream: UnixStream, line: Arc<Line>) {
-    let first = Arc::new(Notify::new());
-    let stopped = desk.stopped.subscribe();
-    let heard = first.clone();
-    let answer = move |request| {
-        heard.notify_one();
-        let (desk, line) = (desk.clone(), line.clone());
-        async move { desk.answer(&line, request).await }
-    };
-    let silent = async {
-        if timeout(FIRST_REQUEST, first.notified()).await.is_ok() {
-            std::future::pending().await
+/// What whoever has come begins with. It rests as long as that is nothing.
+async fn first_word(desk: &Desk, mut stream: UnixStream) -> (UnixStream, Option<u8>) {
+    let _counted = desk.lines.come();
+    let mut stopped = desk.stopped.subscribe();
+    loop {
+        let first = timeout(FIRST_REQUEST, joining::first_byte(&stream));
+        let first = tokio::select! {
+            biased;
+            first = first => Some(first.ok().and_then(Result::ok).flatten()),
+            // Whoever has asked by now is told.
+            _ = stopped.wait_for(|stopped| *stopped) => Some(None),
+            () = desk.lines.called() => None,
+        };
+        if let Some(first) = first {
+            return (stream, first);
         }
-    };
-    http::converse(stream, answer, silent, stopped).await;
+        match desk.lines.lie_down(Resting::Fresh(stream)).await {
+            Resting::Fresh(up) => stream = up,
+            // Nobody else takes it.
+            Resting::Speaking(Speaking { stream, .. }) => return (stream, None),
+            Resting::Telling(telling) => return (telling.stream, None),
+        }
+    }
 }

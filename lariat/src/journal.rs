@@ -1,7 +1,9 @@
 //! Files that are only appended to and never grow without bound: the event log, servers' stderr.
 
+#[cfg(target_os = "linux")]
 mod tail;
 
+#[cfg(target_os = "linux")]
 pub use tail::Tail;
 
 use rustix::fs::FlockOperation;

@@ -17,12 +17,21 @@
 
 mod client;
 pub mod connection;
+#[cfg(target_os = "linux")]
 pub(crate) mod conversation;
+#[cfg_attr(
+    all(windows, not(feature = "cli")),
+    expect(dead_code, reason = "part of it is for the daemon")
+)]
 pub(crate) mod envelope;
+#[cfg_attr(windows, expect(dead_code, reason = "part of it is for what only Linux has"))]
 mod frame;
+#[cfg(target_os = "linux")]
 pub(crate) mod lookout;
 mod mux;
+#[cfg(target_os = "linux")]
 mod outline;
+#[cfg_attr(windows, expect(dead_code, reason = "part of it is for what only Linux has"))]
 mod queue;
 pub(crate) mod reply;
 mod revision;
@@ -31,7 +40,7 @@ pub use client::{Client, Error, Offer, Wire};
 pub use connection::{Connection, Hello, Rules};
 pub(crate) use frame::Frames;
 pub(crate) use mux::Company;
-#[cfg(feature = "cli")]
+#[cfg(all(target_os = "linux", feature = "cli"))]
 pub(crate) use mux::{Port, hazard};
 pub(crate) use reply::refusal;
 pub(crate) use revision::{LEGACY, MODERN, PAGES};

@@ -12,18 +12,21 @@
 //! hub       a process and its clients
 //! drive     what becomes of it: started, asleep, started again, ended
 //! seat      a client's place, before and after it is decided which
+//! rest      when everything stays as it is for a moment
 //! carried   all of it, handed to the next program
 //! ```
 
-#[cfg(feature = "cli")]
+#[cfg(all(target_os = "linux", feature = "cli"))]
 pub(crate) mod carried;
+#[cfg_attr(windows, expect(dead_code, reason = "part of it is for what only Linux has"))]
 mod drive;
 mod hub;
 mod key;
+mod rest;
 mod seat;
 mod verdict;
 
-pub use crate::start::local::Environment;
+pub use crate::start::environment::Environment;
 pub use seat::{Ear, Mouth, Over, Seat};
 pub use verdict::Verdict;
 
@@ -41,7 +44,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, broadcast, watch};
 use verdict::Terms;
 
@@ -138,6 +141,23 @@ pub struct View {
     pub state: &'static str,
     /// What it did that makes it unfit for several clients.
     pub hazard: Option<&'static str>,
+    /// What is left of it while it sleeps.
+    pub asleep: Option<Asleep>,
+}
+
+/// A process that sleeps: how it was when it was last awake.
+#[derive(Debug, Clone)]
+pub struct Asleep {
+    /// Its name in the books.
+    pub books: SessionId,
+    /// What held it.
+    pub backend: String,
+    /// Who wanted it, if that is one host.
+    pub host: Option<Member>,
+    /// When it was started.
+    pub started: SystemTime,
+    /// When it last said or heard something.
+    pub quiet_since: SystemTime,
 }
 
 /// How the servers of a pool ended.
@@ -248,6 +268,11 @@ impl Pool {
     /// How many processes there are, with those asleep, now and whenever that changes.
     pub fn size(&self) -> watch::Receiver<usize> {
         self.0.hubs.subscribe()
+    }
+
+    /// What its servers are written down as part of.
+    pub fn id(&self) -> &SessionId {
+        &self.0.id
     }
 
     /// True if there is no process, and none asleep.

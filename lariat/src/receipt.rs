@@ -118,6 +118,9 @@ pub struct Receipt {
     pub reason: String,
     /// What held it.
     pub backend: String,
+    /// What that may have missed, in words; only where it cannot hold a tree whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<String>,
     /// When the session began.
     pub started: String,
     /// When it was over.
@@ -180,6 +183,7 @@ impl Receipt {
             server,
             reason: reason.to_string(),
             backend: report.backend.name().into(),
+            guarantee: report.backend.shortfall().map(Into::into),
             started: moment::rfc3339(started),
             ended: moment::rfc3339(ended),
             duration_ms: ended.duration_since(started).unwrap_or_default().as_millis() as u64,

@@ -11,6 +11,7 @@
 
 mod bounds;
 mod cache;
+mod cause;
 mod duct;
 mod ends;
 mod evidence;

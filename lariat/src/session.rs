@@ -5,14 +5,21 @@
 //! these keep nothing alive. When the manager is closed or dropped, in whatever way, the servers end,
 //! and what was in flight fails with [`Error::Closed`].
 //!
-//! What ends a server is its holder's socket closing, so it ends just as well when this process is
-//! killed, panics, or drops its runtime first.
+//! What ends a server is its holder's socket closing, on Windows the handle of its job, so it ends just
+//! as well when this process is killed, panics, or drops its runtime first.
 
+#[cfg(all(target_os = "linux", feature = "cli"))]
+pub(crate) mod carried;
 mod handle;
 #[cfg(feature = "rmcp")]
 mod peer;
+#[cfg(target_os = "linux")]
+mod picture;
+#[cfg(windows)]
+#[path = "session/picture/windows.rs"]
 mod picture;
 mod refresh;
+mod rest;
 mod server;
 mod shared;
 mod state;
@@ -30,13 +37,14 @@ use crate::spec::{ServerSpec, Servers};
 use crate::start::local;
 use crate::start::talk::{Gone, Household};
 use contain::{Choice, Ladder, Mark, Member};
-use server::{Driver, Order, View};
+use rest::Course;
+use server::{Begin, Driver, Order, View};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 /// How many events a listener may be behind.
@@ -57,7 +65,8 @@ pub struct Config {
     /// Where the books, logs and events are.
     pub state_dir: PathBuf,
     /// The executable that holds a server's processes: one whose `main` begins with
-    /// [`main_if_asked`](crate::main_if_asked). `None` for this very program.
+    /// [`main_if_asked`](crate::main_if_asked). `None` for this very program. On Windows this process
+    /// holds them itself, whatever is named here.
     pub holder: Option<PathBuf>,
     /// How servers are asked to leave.
     pub ladder: Ladder,
@@ -104,6 +113,25 @@ struct House {
 }
 
 impl House {
+    fn new(config: Config, id: SessionId) -> Result<House, Error> {
+        let holder = config.holder.or_else(local::this_program).ok_or(Error::NoHolder)?;
+        let unwritable = |e| Error::State(config.state_dir.clone(), e);
+        make_private_dir(&config.state_dir).map_err(unwritable)?;
+        let household = Arc::new(Household {
+            id,
+            on_behalf: config.on_behalf,
+            holder,
+            state_dir: config.state_dir,
+            ladder: config.ladder,
+            backend: config.backend,
+            docker: config.docker,
+            max_containers: config.max_containers,
+            started: AtomicBool::new(false),
+        });
+        let events = config.events.unwrap_or_else(|| broadcast::channel(EVENTS).0);
+        Ok(House { name: config.name, events, household, pool: config.pool })
+    }
+
     fn id(&self) -> &SessionId {
         &self.household.id
     }
@@ -208,35 +236,27 @@ impl Manager {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub fn open(config: Config) -> Result<Manager, Error> {
+    pub fn open(mut config: Config) -> Result<Manager, Error> {
         check(&config.servers)?;
-        let holder = config.holder.or_else(local::this_program).ok_or(Error::NoHolder)?;
         let unwritable = |e| Error::State(config.state_dir.clone(), e);
-        make_private_dir(&config.state_dir).map_err(unwritable)?;
         let mark = Mark::random().map_err(unwritable)?;
-        let household = Arc::new(Household {
-            id: SessionId::of(mark),
-            on_behalf: config.on_behalf,
-            holder,
-            state_dir: config.state_dir,
-            ladder: config.ladder,
-            backend: config.backend,
-            docker: config.docker,
-            max_containers: config.max_containers,
-            started: AtomicBool::new(false),
-        });
-        let events = config.events.unwrap_or_else(|| broadcast::channel(EVENTS).0);
-        let house = Arc::new(House { name: config.name, events, household, pool: config.pool });
+        let servers = std::mem::take(&mut config.servers);
+        let house = House::new(config, SessionId::of(mark))?;
         house.tell(None, "opened", None, None);
-        let manager = Manager {
-            session: Session::new(house),
-            slots: Mutex::default(),
-            refreshing: tokio::sync::Mutex::new(()),
-        };
-        for (name, spec) in config.servers {
+        let manager = Manager::over(house);
+        for (name, spec) in servers {
             manager.add(name, Arc::new(spec));
         }
         Ok(manager)
+    }
+
+    /// One without servers.
+    fn over(house: House) -> Manager {
+        Manager {
+            session: Session::new(Arc::new(house)),
+            slots: Mutex::default(),
+            refreshing: tokio::sync::Mutex::new(()),
+        }
     }
 
     /// Starts servers, lists what they offer, and ends them. Nothing is left when it returns.
@@ -288,7 +308,9 @@ impl Manager {
         self.session.show(&view);
         self.slots().insert(name, Slot { orders, view: view.clone(), ending: false });
         let house = self.session.house().clone();
-        tokio::spawn(Driver { view: view.clone(), house, orders: inbox }.drive());
+        let course = Course { crashes: 0, debts: Gone::default(), began: Instant::now() };
+        let driver = Driver { view: view.clone(), house, orders: inbox, course };
+        tokio::spawn(driver.drive(Begin::New));
         view
     }
 }

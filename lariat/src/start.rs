@@ -4,10 +4,12 @@
 //! the new session is written down, and only then does a process exist. A host with threads cannot
 //! do that itself; `local` starts a holder that does it for the host.
 
+pub(crate) mod environment;
 pub(crate) mod image;
 pub(crate) mod local;
 pub(crate) mod talk;
 pub(crate) mod wire;
+mod word;
 
 use crate::books::{Books, Entry, Generation, Opening, Rate, TooMany, receipt_draft};
 use crate::docker::admission::Service;

@@ -1,5 +1,6 @@
 //! `examples/conductor.py` and the daemon: agent turns from Python of which nothing is left, however
-//! the Python or the daemon ends; and a session that is refreshed again and again, as in the report.
+//! the Python or the daemon ends; and a session that is refreshed again and again, as in
+//! openai/codex #18881.
 //!
 //! Each test has a daemon of its own in a directory of its own. What lives is seen in `/proc`, by a
 //! word in the arguments or the environment of everything that a test starts. `LARIAT_TRIALS=full`

@@ -18,7 +18,7 @@ const LAYERS: &[&[&str]] = &[
     &["receipt", "spec"],
     &["snapshot"],
     // own
-    &["docker", "journal", "pods"],
+    &["docker", "journal"],
     &["held"],
     &["books"],
     // start
@@ -47,6 +47,9 @@ const PACKAGES: usize = 68;
 /// What a test file with a harness of its own begins a line with.
 const MAIN: &str = "fn main()";
 
+/// How the third line of a design page begins.
+const REVISION: &str = "*Last substantive revision: ";
+
 /// Where `unsafe` may live: what calls the kernel, and what misbehaves on purpose.
 const UNSAFE_ROOMS: &[&str] = &["contain/", "trials/"];
 
@@ -72,7 +75,7 @@ fn an_upward_arrow_is_seen() {
     assert_eq!(arrows("held", "fn f() { crate::books::open() }").len(), 1);
     assert_eq!(arrows("mcp", "use crate::{\n    id::{Id, X},\n    relay::{a, b},\n};").len(), 1);
     assert_eq!(arrows("docker", "use super::super::held::Held;").len(), 1);
-    assert_eq!(arrows("docker", "use crate::pods::Pod;").len(), 1, "same line of the table");
+    assert_eq!(arrows("docker", "use crate::journal::Journal;").len(), 1, "same line of the table");
     assert_eq!(arrows("id", "use crate::helpers::x;").len(), 1, "not in the table");
     assert_eq!(arrows("utils", "").len(), 1, "not in the table");
 }
@@ -125,6 +128,22 @@ fn an_unsafe_word_is_seen() {
 }
 
 #[test]
+fn platforms_differ_by_the_file() {
+    let files = all_sources().into_iter().filter(|(path, _)| path.contains("/src/"));
+    assert_none(files.flat_map(|(path, text)| torn(&path, &text)).collect());
+}
+
+#[test]
+fn a_torn_function_is_seen() {
+    let [inside, asked] = [concat!("#[", "cfg(windows)]"), concat!("if cfg", "!(unix) {}")];
+    assert_eq!(
+        torn("a.rs", &format!("fn f() {{\n    {inside}\n    g();\n    {asked}\n}}")).len(),
+        2
+    );
+    assert_eq!(torn("a.rs", &format!("{inside}\nmod a;\nmod b {{\n    // {asked}\n}}")).len(), 0);
+}
+
+#[test]
 fn the_build_needs_few_packages() {
     let tree = cargo(&["tree", "-e", "normal", "-p", "lariat", "--prefix", "none"]);
     assert_none(over_budget(&tree, PACKAGES).into_iter().collect());
@@ -164,7 +183,7 @@ fn a_forgotten_test_file_is_seen() {
 }
 
 #[test]
-fn design_pages_say_what_is_not_covered() {
+fn design_pages_say_what_is_not_covered_and_how_old_they_are() {
     let mut complaints = Vec::new();
     for entry in fs::read_dir(workspace().join("docs/design")).into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -178,9 +197,11 @@ fn design_pages_say_what_is_not_covered() {
 
 #[test]
 fn a_boastful_page_is_seen() {
-    assert!(boastful("a.md", "# A\n\n## Not covered\n\n- this\n").is_none());
-    assert!(boastful("a.md", "# A\n\n## Not covered\n\n- this\n\n## More\n\nx\n").is_some());
-    assert!(boastful("a.md", "# A\n\n## Not covered\n\n").is_some(), "an empty section");
+    let head = format!("# A\n\n{REVISION}2026-01-31.*\n\n## Not covered\n\n");
+    assert!(boastful("a.md", &format!("{head}- this\n")).is_none());
+    assert!(boastful("a.md", &format!("{head}- this\n\n## More\n\nx\n")).is_some());
+    assert!(boastful("a.md", &head).is_some(), "an empty section");
+    assert!(boastful("a.md", "# A\n\n## Not covered\n\n- this\n").is_some(), "no date");
 }
 
 /// Every module that `text` names and that `module` may not know.
@@ -277,6 +298,25 @@ fn unsafe_words(path: &str, text: &str) -> Vec<String> {
     lines.map(|(n, _)| format!("{path}:{}: belongs in contain", n + 1)).collect()
 }
 
+/// Where part of a function or of a type is there on one platform and not on another.
+fn torn(path: &str, text: &str) -> Vec<String> {
+    let code = code(text);
+    let lines: Vec<&str> = code.lines().collect();
+    let is_item = |line: &str| {
+        ["pub", "fn", "async", "mod", "use", "impl"].contains(&word(line.trim_start()))
+    };
+    let is_torn = |at: &usize| {
+        let line = lines[*at];
+        let is_inside =
+            line.starts_with(' ') && line.trim_start().starts_with(concat!("#[", "cfg("));
+        let next = lines[at + 1..].iter().find(|line| !line.trim_start().starts_with('#'));
+        (is_inside && !next.is_some_and(|next| is_item(next)))
+            || line.replace("(test)", "").contains(concat!("cfg", "!("))
+    };
+    let what = "give each platform a file of its own, and choose at `mod`";
+    (0..lines.len()).filter(is_torn).map(|at| format!("{path}:{}: {what}", at + 1)).collect()
+}
+
 fn over_budget(tree: &str, budget: usize) -> Option<String> {
     let lines = tree.lines().map(|line| line.trim_end_matches(" (*)").trim());
     let packages: BTreeSet<&str> = lines.filter(|line| !line.is_empty()).collect();
@@ -309,8 +349,11 @@ fn forgotten(path: &str, text: &str, manifest: &str, metadata: &str) -> Option<S
 fn boastful(path: &str, text: &str) -> Option<String> {
     let (_, last) = text.rsplit_once("\n## ").unwrap_or_default();
     let (title, body) = last.split_once('\n').unwrap_or_default();
-    (title.trim() != "Not covered" || body.trim().is_empty())
-        .then(|| format!("{path} does not end with a section \"Not covered\""))
+    if title.trim() != "Not covered" || body.trim().is_empty() {
+        return Some(format!("{path} does not end with a section \"Not covered\""));
+    }
+    let dated = text.lines().nth(2).is_some_and(|line| line.starts_with(REVISION));
+    (!dated).then(|| format!("{path} does not say below its title: {REVISION}DATE.*"))
 }
 
 #[track_caller]

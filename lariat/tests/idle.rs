@@ -4,7 +4,7 @@
 //! The host is in this file's binary and sees the tree in `/proc` with its own eyes. Servers are real
 //! ones, from the directory that `LARIAT_CLIENTS` names (see `./test`; without it they are skipped by
 //! name), and one of our own (`__serve`) for what real ones do not offer. `LARIAT_TRIALS=full` has a
-//! thousand conversations and all the generations of the report.
+//! thousand conversations and all the generations of openai/codex #18881.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stderr, reason = "a test runner says what it skips")]

@@ -12,12 +12,16 @@
 mod answers;
 #[path = "pool/bounds.rs"]
 mod bounds;
+#[path = "pool/by_http.rs"]
+mod by_http;
 #[path = "pool/checker.rs"]
 mod checker;
 #[path = "pool/client.rs"]
 mod client;
 #[path = "pool/deaths.rs"]
 mod deaths;
+#[path = "pool/handed.rs"]
+mod handed;
 #[path = "pool/handover.rs"]
 mod handover;
 #[path = "pool/hazards.rs"]
@@ -30,12 +34,18 @@ mod library;
 mod naive;
 #[path = "pool/roots.rs"]
 mod roots;
+#[path = "pool/slumber.rs"]
+mod slumber;
 #[path = "pool/stage.rs"]
 mod stage;
 #[path = "pool/table.rs"]
 mod table;
 #[path = "pool/trees.rs"]
 mod trees;
+#[path = "pool/warm.rs"]
+mod warm;
+#[path = "pool/wire.rs"]
+mod wire;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -47,13 +57,17 @@ fn main() {
     let arguments = Arguments::from_args();
     let mut tests: Vec<Trial> = answers::tests();
     tests.extend(bounds::tests());
+    tests.extend(by_http::tests());
     tests.extend(deaths::tests());
+    tests.extend(handed::tests());
     tests.extend(handover::tests());
     tests.extend(hazards::tests());
     tests.extend(keys::tests());
     tests.extend(library::tests());
     tests.extend(roots::tests());
+    tests.extend(slumber::tests());
     tests.extend(table::tests());
     tests.extend(trees::tests());
+    tests.extend(warm::tests());
     libtest_mimic::run(&arguments, tests).exit();
 }

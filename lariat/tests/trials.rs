@@ -1,5 +1,5 @@
 //! The table against the real binary: misbehaviour × death × backend × mode × user, one named test
-//! per cell, each at two of the three moments in turn. A test's name is its fact:
+//! per cell, each at one or two of the three moments in turn. A test's name is its fact:
 //! `direct::root::cgroup::setsid-child::sigkill-host`.
 //!
 //! `LARIAT_TRIALS` chooses how much of it: `quick` (a sample), `full` (everything at every moment), otherwise the
@@ -50,7 +50,9 @@ enum Share {
     Half,
     /// The cells that are not in that half, and the same sample.
     OtherHalf,
-    /// A third of it.
+    /// Every second cell, at one moment.
+    HalfOnce,
+    /// A third of it, at one moment.
     Third,
     /// Nothing.
     None,
@@ -68,7 +70,7 @@ impl Share {
             ("direct", "root", "descent") => Share::Half,
             ("direct", "user", "descent") => Share::OtherHalf,
             // It is there by choice, and the kernel does the work.
-            ("direct", "root", "pidns") => Share::Half,
+            ("direct", "root", "pidns") => Share::HalfOnce,
             ("relay", "root", "descent") | ("watched", "user", "descent") if !only_user => {
                 Share::Third
             }
@@ -77,6 +79,14 @@ impl Share {
             ("relay", "user", "descent") if only_user => Share::All,
             ("direct", "user", "pidns") | ("watched", "root", "cgroup") => Share::Third,
             _ => Share::None,
+        }
+    }
+
+    /// At how many moments each cell is played in a run that is not a full one.
+    fn moments(self) -> usize {
+        match self {
+            Share::All | Share::Half | Share::OtherHalf => 2,
+            Share::HalfOnce | Share::Third | Share::None => 1,
         }
     }
 }
@@ -136,10 +146,12 @@ impl Column {
             .enumerate()
             .filter(|(index, pair)| match (how_much, self.share) {
                 ("full", _) => true,
-                ("quick", Share::All | Share::Half | Share::OtherHalf) => is_sample(*pair),
+                ("quick", Share::All | Share::Half | Share::OtherHalf | Share::HalfOnce) => {
+                    is_sample(*pair)
+                }
                 ("quick", _) => false,
                 (_, Share::All) => true,
-                (_, Share::Half) => is_black(*index),
+                (_, Share::Half | Share::HalfOnce) => is_black(*index),
                 (_, Share::OtherHalf) => !is_black(*index),
                 // A different third in each.
                 (_, Share::Third) => (index + self.name.len()).is_multiple_of(3),
@@ -152,13 +164,15 @@ impl Column {
             .collect()
     }
 
-    /// At every moment, or in turn at two of the three.
+    /// At every moment, or in turn at some of them.
     fn test(&self, turn: Option<usize>, misbehaviour: Misbehaviour, death: Death) -> Trial {
-        let subject = self.subject.clone();
+        let (subject, moments) = (self.subject.clone(), self.share.moments());
         let name = format!("{}::{misbehaviour}::{death}", self.name);
         Trial::test(name, move || {
             let tried = match turn {
-                Some(turn) => trials::run_at_most_moments(turn, misbehaviour, death, &subject),
+                Some(turn) => {
+                    trials::run_at_some_moments(turn, moments, misbehaviour, death, &subject)
+                }
                 None => trials::run_at_every_moment(misbehaviour, death, &subject),
             };
             tried.map_err(Failed::from)

@@ -12,6 +12,7 @@
 #![cfg(any(target_os = "linux", windows))]
 
 mod named;
+mod speech;
 mod verdict;
 
 #[cfg(target_os = "linux")]
@@ -44,7 +45,7 @@ pub use {
     misbehave::misbehave_if_asked,
     subject::Subject,
     table::{Cell, Death, Misbehaviour, Moment, cells, list},
-    trial::{run, run_at_every_moment, run_at_most_moments},
+    trial::{run, run_at_every_moment, run_at_some_moments},
     world::bystander::Bystander,
     world::witness::Witness,
     world::{Process, until},

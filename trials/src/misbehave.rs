@@ -9,7 +9,6 @@ mod acts;
 mod bystander;
 mod host;
 mod process;
-mod scan;
 mod serve;
 
 use std::env;

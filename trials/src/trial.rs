@@ -45,22 +45,24 @@ pub fn run_at_every_moment(
     run_at(Moment::ALL.iter().copied(), misbehaviour, death, subject)
 }
 
-/// The same at all moments but one, which is another for each `turn`: in a table whose cells take
-/// turns, every moment meets every misbehaviour and every death.
+/// The same at so many of these moments, which are others for each `turn`: in a table whose cells take turns,
+/// every moment meets every misbehaviour and every death.
 ///
 /// # Errors
 ///
 /// The same.
-pub fn run_at_most_moments(
+pub fn run_at_some_moments(
     turn: usize,
+    moments: usize,
     misbehaviour: Misbehaviour,
     death: Death,
     subject: &Subject,
 ) -> Result<(), String> {
-    let left_out = turn % Moment::ALL.len();
-    let moments = Moment::ALL.iter().copied().enumerate();
-    let moments = moments.filter(|(index, _)| *index != left_out).map(|(_, moment)| moment);
-    run_at(moments, misbehaviour, death, subject)
+    let cell = |moment: &Moment| Cell { misbehaviour, death, moment: *moment };
+    let can_be = |moment: &Moment| cell(moment).applies_to(subject);
+    let all: Vec<Moment> = Moment::ALL.iter().copied().filter(can_be).collect();
+    let turns = all.iter().copied().cycle().skip(turn % all.len().max(1));
+    run_at(turns.take(moments.min(all.len())), misbehaviour, death, subject)
 }
 
 fn run_at(

@@ -13,6 +13,7 @@ pub(crate) mod probe;
 pub(crate) mod process;
 mod socket;
 pub(crate) mod tree;
+pub(crate) mod vigil;
 
 /// What holds a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,12 @@ impl Backend {
         (name == Backend::Session.name()).then_some(Backend::Session)
     }
 
-    /// What it holds and what it does not, for whoever reads a receipt.
+    /// What it may miss, for whoever reads a receipt.
+    pub fn shortfall(self) -> Option<&'static str> {
+        Some(self.guarantee())
+    }
+
+    /// What it holds and what it does not.
     pub fn guarantee(self) -> &'static str {
         match self {
             Backend::Session => {

@@ -7,11 +7,15 @@ pub(crate) mod bell;
 mod console;
 pub(crate) mod interrupt;
 mod job;
-mod launch;
+pub(crate) mod launch;
+pub(crate) mod machine;
 pub(crate) mod mark;
 pub(crate) mod member;
+pub(crate) mod pipe;
+pub(crate) mod roll;
 pub(crate) mod stream;
 pub(crate) mod tree;
+pub(crate) mod vigil;
 
 /// What holds a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,5 +35,10 @@ impl Backend {
     /// The backend with this name.
     pub fn named(name: &str) -> Option<Backend> {
         (name == Backend::Job.name()).then_some(Backend::Job)
+    }
+
+    /// What it may miss, for whoever reads a receipt: nothing here.
+    pub fn shortfall(self) -> Option<&'static str> {
+        None
     }
 }

@@ -70,7 +70,7 @@ fn tests(name: &str, subject: &Subject, full: bool) -> Vec<Trial> {
                 true => trials::run_at_every_moment(misbehaviour, death, &subject),
                 false => {
                     let turn = index + index / row.max(1);
-                    trials::run_at_most_moments(turn, misbehaviour, death, &subject)
+                    trials::run_at_some_moments(turn, 2, misbehaviour, death, &subject)
                 }
             };
             tried.map_err(Failed::from)

@@ -4,11 +4,12 @@
 //! of file is the kernel's word that nobody is left. This binary is the owner, the server and the
 //! bystander: the environment of a program of the system could not be read.
 
-use lariat_contain::{Choice, Event, Ladder, Spec, Tree, wait};
+use lariat_contain::{Choice, Event, Ladder, Mark, Spec, Tree, wait};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -66,6 +67,7 @@ pub(crate) fn main() {
         .collect();
     tests.push(Trial::test("bare::is-a-leak", || leak().map_err(Failed::from)));
     tests.push(Trial::test("not-found::is-an-error", || not_found().map_err(Failed::from)));
+    tests.push(Trial::test("kept::as-long-as-the-tree", || kept().map_err(Failed::from)));
     libtest_mimic::run(&arguments, tests).exit();
 }
 
@@ -193,6 +195,29 @@ fn not_found() -> Result<(), String> {
         Err(e) => Err(format!("another error: {e}")),
         Ok(_) => Err("it was started".into()),
     }
+}
+
+/// What the guardian keeps for its owner closes with the guardian and not before.
+fn kept() -> Result<(), String> {
+    let said = |e: std::io::Error| e.to_string();
+    let (reader, writer) = std::io::pipe().map_err(said)?;
+    let mut spec = spec("");
+    spec.program = std::env::current_exe().map_err(said)?.into();
+    spec.args = ["__sin", "leaf"].map(Into::into).into();
+    spec.stdout = Stdio::null();
+    let mark = Mark::random().map_err(said)?;
+    let tree = Tree::spawn_marked(spec, mark, Some(writer.as_fd())).map_err(|e| e.to_string())?;
+    drop(writer);
+    let closes_within = |time: Duration| {
+        let mut fds = [PollFd::new(&reader, PollFlags::IN)];
+        wait(&mut fds, Some(Instant::now() + time));
+        !fds[0].revents().is_empty()
+    };
+    if closes_within(RUNG) {
+        return Err("it was not kept".into());
+    }
+    tree.close().map(drop).map_err(|e| e.to_string())?;
+    if closes_within(PATIENCE) { Ok(()) } else { Err("somebody has it still".into()) }
 }
 
 fn spec(program: &str) -> Spec {

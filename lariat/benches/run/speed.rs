@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::Options;
 use crate::peer::{Call, Peer, Workshop, Wrapper, token};
 use crate::report::{Report, median, quantile, ratio};
+use crate::seat;
 
 const SMALL: (usize, usize) = (1 << 10, 10_000);
 const LARGE: (usize, usize) = (1 << 20, 50);
@@ -16,6 +17,9 @@ const LONGER: [(usize, usize, [&str; 3]); 2] = [
     (16 << 10, 10, ["16 KiB µs", "× bare", "× c-relay"]),
     (1 << 20, 100, ["1 MiB µs", "× bare 1 MiB", "× c-relay 1M"]),
 ];
+
+/// The bare server where Lariat puts it.
+const IN_A_CGROUP: &str = "bare, cgroup";
 
 /// One wrapper in the race and what was seen of it, round by round.
 struct Runner {
@@ -39,6 +43,13 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
     wrappers.push(Wrapper { name: "bare again".into(), words: vec![] });
     wrappers.push(Wrapper { name: "bare, session".into(), words: own(&[]) });
     wrappers.extend(floor.map(|words| Wrapper { name: "c-relay, session".into(), words }));
+    // And in a cgroup of its own, where Lariat puts it as well: what the kernel takes for accounting
+    // there is no choice of ours.
+    let leaf = (options.backend == "auto").then(seat::Leaf::make).flatten();
+    if let (Some(leaf), Some(stub)) = (&leaf, &shop.stub) {
+        let words = vec![stub.clone(), "-c".into(), leaf.0.display().to_string()];
+        wrappers.push(Wrapper { name: IN_A_CGROUP.into(), words });
+    }
     let mut runners = Vec::new();
     for wrapper in wrappers {
         let mut peer = Peer::start(&shop.stub(&wrapper), &token("speed"))?;
@@ -56,6 +67,9 @@ pub(crate) fn measure(shop: &Workshop, options: &Options, report: &mut Report) -
         }
     }
     tell(&runners, options, report);
+    // Whoever is in the leaf leaves before it does.
+    drop(runners);
+    drop(leaf);
     Ok(())
 }
 
@@ -130,6 +144,9 @@ fn tell(runners: &[Runner], options: &Options, report: &mut Report) {
     report.table("throughput, pipelined, both ways", &columns, &rows);
     let (direct, relay, watched) = (find("direct"), find("relay"), find("watched"));
     report.bar("direct p50, × bare", ratio(&direct.p50, &bare.p50), 1.02, "");
+    if let Some(held) = runners.iter().find(|runner| runner.name == IN_A_CGROUP) {
+        report.bar("direct p50, × bare, cgroup", ratio(&direct.p50, &held.p50), 1.02, "");
+    }
     report.bar("relay p50, × c-relay", ratio(&relay.p50, &floor.p50), 1.15, "");
     report.bar("watched p50, × c-relay", ratio(&watched.p50, &floor.p50), 1.15, "");
 }

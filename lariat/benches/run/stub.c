@@ -2,6 +2,7 @@
  *
  *   stub            answers until end of input, then exits
  *   stub -s CMD     begins a session and becomes another program
+ *   stub -c DIR CMD moves into a cgroup and becomes another program
  *   stub -w N       first forks N children that ignore every signal they can, and stays with them
  *
  * Fast on purpose. What a wrapper adds must not drown in what the server does. */
@@ -60,6 +61,13 @@ int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], "-s")) {
         setsid();
         execvp(argv[2], argv + 2);
+        return 127;
+    }
+    if (argc > 3 && !strcmp(argv[1], "-c")) {
+        if (chdir(argv[2])) return 125;
+        FILE *members = fopen("cgroup.procs", "w");
+        if (!members || fputs("0", members) < 0 || fclose(members)) return 125;
+        execvp(argv[3], argv + 3);
         return 127;
     }
     int wide = argc == 3 && !strcmp(argv[1], "-w") ? atoi(argv[2]) : 0;

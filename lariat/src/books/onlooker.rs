@@ -4,6 +4,7 @@
 //! files only if something was written, and costs little more than one pass over the processes.
 
 use super::crowd::{Crowd, Person};
+use super::slumber::{self, Dormitory, Sleeper};
 use super::status::{self, Felt, Pulse};
 use super::{Books, Page, Place, paper, sharing};
 use crate::docker::client::{Client, Kind, Thing};
@@ -35,6 +36,8 @@ pub struct Onlooker {
     crowd: Crowd,
     /// By the name of the page.
     known: BTreeMap<PathBuf, Known>,
+    /// Servers of a pool that sleep.
+    asleep: Vec<Dormitory>,
     /// When the directory was last written, and that it is certain that all of that was read.
     read: Option<SystemTime>,
     shares: bool,
@@ -67,6 +70,7 @@ impl Onlooker {
             here,
             crowd,
             known: BTreeMap::new(),
+            asleep: Vec::new(),
             read: None,
             shares: false,
             unfinished: false,
@@ -112,6 +116,12 @@ impl Onlooker {
             let order = (known.page.started_ms, known.page.mark);
             seen.extend(living.map(|living| (order.0, order.1, living)));
         }
+        for pool in &self.asleep {
+            // Whoever kept them has taken their clients along.
+            let keeper = self.crowd.find(pool.keeper()).map(|_| pool);
+            let sleepers = keeper.into_iter().flat_map(|pool| &pool.sleepers);
+            seen.extend(sleepers.map(|one| (one.started_ms, 0, pool.look(one, &self.crowd, now))));
+        }
         seen.sort_by_key(|(started, mark, _)| (*started, *mark));
         seen.into_iter().map(|(_, _, living)| living).collect()
     }
@@ -127,6 +137,9 @@ impl Onlooker {
         self.read = changed.filter(certain);
         let files = fs::read_dir(&dir).into_iter().flatten().flatten();
         let files: BTreeSet<PathBuf> = files.map(|file| file.path()).collect();
+        let asleep =
+            files.iter().filter(|path| path.extension().is_some_and(|e| e == slumber::ENDING));
+        self.asleep = asleep.filter_map(|path| Dormitory::read(path, &self.here)).collect();
         let mut before = std::mem::take(&mut self.known);
         self.unfinished = false;
         for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "json")) {
@@ -244,11 +257,7 @@ impl Known {
             None => State::Ready,
             Some(told) => told,
         };
-        let since = |ms: u64| {
-            let then = UNIX_EPOCH + Duration::from_millis(ms);
-            // To the millisecond, which is what was written down.
-            now.duration_since(then).unwrap_or_default().as_millis() as f64 / 1000.0
-        };
+        let since = |ms: u64| seconds_since(ms, now);
         let idle_s = match (state, pulse) {
             (State::Busy, _) => None,
             (State::Ready | State::Superseded, Some(Felt::Silence(silence))) => {
@@ -260,10 +269,7 @@ impl Known {
         if self.superseded && !ended && !evidence.contains(&Evidence::Superseded) {
             evidence.insert(0, Evidence::Superseded);
         }
-        let host = page.on_behalf.or(page.host).map(|(pid, start)| {
-            let host = crowd.find(Member { pid, start });
-            Host { pid, name: host.map(|host| host.seen.name.clone()) }
-        });
+        let host = page.on_behalf.or(page.host).map(|host| named(host, crowd));
         let is_container = |one: &&&Survivor| one.kind == "container";
         let container = |one: &&Survivor| Container {
             id: one.id.clone().unwrap_or_default(),
@@ -292,6 +298,44 @@ impl Known {
             tree,
         })
     }
+}
+
+impl Dormitory {
+    /// How one of its servers is, of which nothing runs.
+    fn look(&self, one: &Sleeper, crowd: &Crowd, now: SystemTime) -> Living {
+        Living {
+            session: one.session.clone(),
+            within: Some(self.pool.clone()),
+            server: one.server.clone(),
+            host: one.host.map(|host| named(host, crowd)),
+            wrapper: self.keeper.0,
+            state: State::Asleep,
+            idle_s: Some(seconds_since(one.quiet_since_ms, now)),
+            evidence: Vec::new(),
+            share: Some(one.share.clone()),
+            backend: one.backend.clone(),
+            started: moment::rfc3339(UNIX_EPOCH + Duration::from_millis(one.started_ms)),
+            age_s: seconds_since(one.started_ms, now),
+            processes: 0,
+            rss_bytes: 0,
+            pss_bytes: None,
+            cpu_ms: 0,
+            cpu_percent: None,
+            containers: Vec::new(),
+            tree: Vec::new(),
+        }
+    }
+}
+
+fn named((pid, start): (i32, u64), crowd: &Crowd) -> Host {
+    let host = crowd.find(Member { pid, start });
+    Host { pid, name: host.map(|host| host.seen.name.clone()) }
+}
+
+/// To the millisecond, which is what was written down.
+fn seconds_since(ms: u64, now: SystemTime) -> f64 {
+    let then = UNIX_EPOCH + Duration::from_millis(ms);
+    now.duration_since(then).unwrap_or_default().as_millis() as f64 / 1000.0
 }
 
 /// What a file says, if it is ours, and whether somebody holds it.

@@ -1,13 +1,14 @@
 //! Writes down what happens in the pool: the event log, and beside each process who uses it.
 
-use crate::books::Books;
-use crate::id::SessionId;
+use crate::books::{Books, Sleeper};
+use crate::id::{ServerName, SessionId};
 use crate::pool::{self, Notice, Pool, View};
 use crate::snapshot::{Sharing, Verdict};
+use contain::Member;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::timeout;
@@ -19,10 +20,14 @@ const SOON: Duration = Duration::from_millis(50);
 pub(super) async fn keep(pool: Pool, state_dir: &Path, over: &Notify) {
     // Books that cannot be written are no reason not to serve.
     let Ok(books) = Books::open(state_dir) else { return };
-    let mut notices = pool.notices();
+    let (mut notices, mut size) = (pool.notices(), pool.size());
     let mut told = BTreeMap::new();
+    let mut dormitory =
+        Dormitory { books: &books, pool: pool.id(), keeper: Member::current(), told: Vec::new() };
     loop {
-        let nameless = tell(&books, &pool.view(), &mut told);
+        let views = pool.view();
+        let nameless = tell(&books, &views, &mut told);
+        dormitory.tell(&views);
         let next = async {
             match nameless {
                 true => timeout(SOON, notices.recv()).await.ok(),
@@ -32,6 +37,8 @@ pub(super) async fn keep(pool: Pool, state_dir: &Path, over: &Notify) {
         let next = tokio::select! {
             biased;
             next = next => next,
+            // A process that slept may go without a word.
+            Ok(()) = size.changed() => None,
             () = over.notified() => return,
         };
         match next {
@@ -64,6 +71,53 @@ fn tell(books: &Books, views: &[View], told: &mut BTreeMap<SessionId, Sharing>) 
     }
     *told = now;
     views.iter().any(|view| view.books.is_none() && view.state == "starting")
+}
+
+/// Which servers sleep, of which nothing else is written anywhere.
+struct Dormitory<'a> {
+    books: &'a Books,
+    pool: &'a SessionId,
+    keeper: Option<Member>,
+    told: Vec<Sleeper>,
+}
+
+impl Dormitory<'_> {
+    /// Says so, where that has changed.
+    fn tell(&mut self, views: &[View]) {
+        let sleepers: Vec<Sleeper> = views.iter().filter_map(sleeper).collect();
+        let Some(keeper) = self.keeper else { return };
+        if !same(&sleepers, &self.told) {
+            self.books.tell_sleepers(self.pool, keeper, &sleepers);
+            self.told = sleepers;
+        }
+    }
+}
+
+impl Drop for Dormitory<'_> {
+    fn drop(&mut self) {
+        self.tell(&[]);
+    }
+}
+
+/// True if nobody has fallen asleep or woken, come or gone. When it was is not compared: one clock is
+/// told by another.
+fn same(some: &[Sleeper], others: &[Sleeper]) -> bool {
+    some.len() == others.len()
+        && some.iter().zip(others).all(|(a, b)| (&a.session, &a.share) == (&b.session, &b.share))
+}
+
+fn sleeper(view: &View) -> Option<Sleeper> {
+    let asleep = view.asleep.as_ref()?;
+    let ms = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    Some(Sleeper {
+        session: asleep.books.clone(),
+        server: ServerName::given(&view.server)?,
+        host: asleep.host.map(|host| (host.pid, host.start)),
+        backend: asleep.backend.clone(),
+        started_ms: ms(asleep.started) as u64,
+        quiet_since_ms: ms(asleep.quiet_since) as u64,
+        share: sharing(&view.verdict, view.sessions),
+    })
 }
 
 fn sharing(verdict: &pool::Verdict, sessions: usize) -> Sharing {

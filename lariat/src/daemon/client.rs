@@ -1,5 +1,13 @@
 //! The daemon's API from the other end: one connection, one method for each request.
 
+#[cfg(target_os = "linux")]
+mod socket;
+#[cfg(windows)]
+#[path = "windows/socket.rs"]
+mod socket;
+
+pub use socket::Stream;
+
 use super::api::{self, Call, Closed, LEASE, LEASE_CONNECTION, Open, Problem, Refresh, UPGRADE};
 use super::http::Io;
 use super::routes::encoded;
@@ -14,7 +22,6 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::fmt;
 use std::io;
-use tokio::net::UnixStream;
 
 /// A connection to a daemon. Sessions that were opened with it as their lease end when it is dropped.
 #[derive(Debug)]
@@ -32,7 +39,7 @@ pub enum Error {
     /// What came back is not what the API says.
     Nonsense(String),
     /// Who listens is another user, and is told nothing.
-    Stranger(u32),
+    Stranger(String),
 }
 
 impl fmt::Display for Error {
@@ -41,7 +48,7 @@ impl fmt::Display for Error {
             Error::Refused(problem) => f.write_str(&problem.detail),
             Error::Broken(_) => f.write_str("the connection to the daemon broke"),
             Error::Nonsense(what) => write!(f, "the daemon's answer makes no sense: {what}"),
-            Error::Stranger(uid) => write!(f, "the daemon there is that of another user, {uid}"),
+            Error::Stranger(user) => write!(f, "the daemon there is that of another user, {user}"),
         }
     }
 }
@@ -65,18 +72,15 @@ impl From<hyper::Error> for Error {
 #[derive(Debug)]
 pub struct Attached {
     /// Newline-delimited JSON-RPC, both ways.
-    pub stream: UnixStream,
+    pub stream: Stream,
     /// What the server said already.
     pub heard: Bytes,
 }
 
 impl Client {
     /// Speaks with whoever listens there, if that is the same user.
-    pub async fn over(stream: UnixStream) -> Result<Client, Error> {
-        let peer = stream.peer_cred().map_err(Error::Broken)?.uid();
-        if peer != rustix::process::geteuid().as_raw() {
-            return Err(Error::Stranger(peer));
-        }
+    pub async fn over(stream: Stream) -> Result<Client, Error> {
+        socket::check(&stream)?;
         let (sender, connection) = http1::handshake(Io(stream)).await?;
         // Ends with the sender, or with the daemon; requests see that.
         tokio::spawn(connection.with_upgrades());
@@ -148,9 +152,8 @@ impl Client {
         }
         let upgraded = hyper::upgrade::on(response).await?;
         // It is the stream that `over` was given.
-        let parts = upgraded
-            .downcast::<Io<UnixStream>>()
-            .map_err(|_| Error::Nonsense("no stream".into()))?;
+        let parts =
+            upgraded.downcast::<Io<Stream>>().map_err(|_| Error::Nonsense("no stream".into()))?;
         Ok(Attached { stream: parts.io.0, heard: parts.read_buf })
     }
 

@@ -62,6 +62,11 @@ impl Guest {
         self.leave.notified().await;
     }
 
+    /// True if it has shown a key.
+    pub(super) fn is_known(&self) -> bool {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// It has shown a key, and makes room for nobody from now on; false if there are too many such.
     pub(super) fn shows_key(&self) -> bool {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

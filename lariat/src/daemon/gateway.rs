@@ -13,6 +13,8 @@
 
 mod answers;
 mod blend;
+#[cfg(target_os = "linux")]
+pub(super) mod carried;
 #[cfg(test)]
 mod fuzz;
 mod headers;
@@ -22,29 +24,34 @@ mod modern;
 mod peek;
 mod seat;
 mod session;
+mod spring;
 mod streams;
 
 use super::api::{Problem, echo};
 use super::config::Config;
 use super::http::{self, Answer};
+use super::rest::Rest;
 use super::routes::decoded;
 use super::web::Busy;
 use crate::mcp::envelope::{self, Line, Shape};
 use crate::mcp::reply::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR};
 use crate::pool::{Pool, Server, Want};
 use crate::spec::{Idle, ServerSpec};
-use answers::{refusal, with_methods};
+use answers::{IN_FLIGHT, refusal, with_methods};
+use blend::Blend;
 use headers::{Accepts, LEGACY, SESSION, VERSION};
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
+use many::{Between, Place};
 use modern::Mirrors;
-use seat::{Ear, Mouth};
+use seat::{Ear, From, Mouth};
 use session::Session;
+pub(super) use spring::{Course, Source, Spring};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 /// A message may have this many bytes.
 const LARGEST: usize = 64 << 20;
@@ -110,6 +117,12 @@ pub(super) struct Gateway {
     stopped: watch::Receiver<bool>,
     /// Another daemon has our place.
     retired: watch::Receiver<bool>,
+    /// What is sent is to rest.
+    called: watch::Receiver<bool>,
+    /// Where sessions rest.
+    rest: Rest<session::Resting>,
+    /// Where those rest who stand between a client and all servers.
+    betweens: Arc<Rest<Between>>,
 }
 
 /// Who asks, and for what.
@@ -134,7 +147,7 @@ impl Gateway {
         config: &Config,
         pool: Pool,
         changed: Arc<Notify>,
-        [stopped, retired]: [watch::Receiver<bool>; 2],
+        [stopped, retired, called]: [watch::Receiver<bool>; 3],
     ) -> Gateway {
         let server = |(name, spec): (&String, &ServerSpec)| {
             let (name, spec) = (name.clone(), spec.clone());
@@ -150,6 +163,9 @@ impl Gateway {
             changed,
             stopped,
             retired,
+            called,
+            rest: Rest::new(),
+            betweens: Arc::new(Rest::new()),
         }
     }
 
@@ -161,6 +177,43 @@ impl Gateway {
     /// True if there is no session.
     pub(super) fn is_empty(&self) -> bool {
         self.sessions().is_empty()
+    }
+
+    /// Has a session go on until it is over.
+    fn admit(self: &Arc<Self>, session: Arc<Session>, ear: Ear) {
+        let gateway = self.clone();
+        self.sessions().insert(session.id.clone(), session.clone());
+        tokio::spawn(async move {
+            let (id, retired) = (session.id.clone(), gateway.retired.clone());
+            session.listen(ear, gateway.session_ttl, retired, &gateway.rest).await;
+            gateway.sessions().remove(&id);
+            gateway.changed.notify_one();
+        });
+    }
+
+    /// An answer that comes as events, after this first one.
+    fn events(&self, source: Source, first: Option<Bytes>, busy: Busy) -> Answer {
+        let (lines, receiver) = mpsc::channel(IN_FLIGHT);
+        let spring = Arc::new(Spring::default());
+        let course = self.course(lines, spring.clone(), busy);
+        tokio::spawn(async move {
+            let begun = match first {
+                Some(line) => answers::send(&course.lines, None, line).await,
+                None => true,
+            };
+            if begun {
+                source.flow(course).await;
+            }
+        });
+        let mut answer = answers::events(receiver);
+        answer.extensions_mut().insert(spring);
+        answer
+    }
+
+    /// A way for events.
+    fn course(&self, lines: mpsc::Sender<Bytes>, spring: Arc<Spring>, busy: Busy) -> Course {
+        let (stopped, called) = (self.stopped.clone(), self.called.clone());
+        Course { lines, stopped, called, spring, _busy: busy }
     }
 
     /// Answers one request, of somebody who may ask.
@@ -257,15 +310,23 @@ impl Gateway {
         match caller.target {
             Target::One(name) => {
                 let (mouth, ear) = self.seat(caller, self.servers.get(name)?).split();
-                Some((Mouth::One(Box::new(mouth)), Ear::One(Box::new(ear))))
+                Some((Mouth::One(Box::new(mouth)), Ear::new(From::One(Box::new(ear)))))
             }
             Target::All(tools) => {
-                let seat = |(name, server)| (String::clone(name), self.seat(caller, server));
-                let seats = self.servers.iter().map(seat).collect();
-                let (mouth, ear) = many::join(seats, tools.clone());
-                Some((Mouth::All(mouth), Ear::All(ear)))
+                let place = |(name, server)| {
+                    (String::clone(name), Some(Place::new(self.seat(caller, server))))
+                };
+                let (names, places) = self.servers.iter().map(place).unzip();
+                let (between, ends) = Between::new(Blend::new(names, tools.clone()), places);
+                self.stand_between(between);
+                Some(ends.into())
             }
         }
+    }
+
+    fn stand_between(&self, between: Between) {
+        let rest = self.betweens.clone();
+        tokio::spawn(async move { between.stand(&rest).await });
     }
 
     /// Has those ready that are to be ready before anybody comes.

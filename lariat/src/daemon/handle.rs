@@ -1,26 +1,20 @@
 //! What each request does.
 
-use super::Defaults;
+pub(super) use super::desk::Desk;
+
 use super::api::{self, Call, Closed, Open, Problem, Refresh, Request as _, echo};
-use super::handover::Asked;
+use super::desk;
 use super::http::{self, Answer, Content};
-use super::joining::Seated;
 use super::lease::{Lease, Line, Unowned};
-use super::registry::{Entry, Registry};
-use super::rest::Rest;
+use super::registry::Entry;
 use super::routes::{self, Found, Unknown, Verb};
-use super::web::Web;
-use crate::pool::Pool;
 use crate::session::{Config, Event};
 use crate::snapshot::Snapshot;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderMap};
 use hyper::{Request, StatusCode};
 use serde_json::json;
-use std::io::Cursor;
 use std::sync::Arc;
-use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc, watch};
 
@@ -30,28 +24,13 @@ const DOCUMENT: &str = include_str!("openapi.json");
 /// Lines of events on their way to one reader.
 const IN_FLIGHT: usize = 16;
 
-/// What all requests share.
-#[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) registry: Arc<Registry>,
-    pub(super) defaults: Defaults,
-    /// True once all sessions have ended because the daemon does.
-    pub(super) stopped: watch::Sender<bool>,
-    /// True once another daemon has the name, and newcomers are that one's.
-    pub(super) retired: watch::Sender<bool>,
-    /// The page, if it is there.
-    pub(super) web: Web,
-    /// Servers that sessions have together.
-    pub(super) pool: Pool,
-    /// Hosts that have joined it, while everything rests.
-    pub(super) rest: Rest<Seated>,
-    /// Whoever wants this daemon to become the next one.
-    pub(super) asking: mpsc::Sender<Asked>,
-}
-
 impl Desk {
     /// Answers one request.
-    pub(super) async fn answer(&self, line: &Arc<Line>, request: Request<Incoming>) -> Answer {
+    pub(super) async fn answer(
+        self: &Arc<Desk>,
+        line: &Arc<Line>,
+        request: Request<Incoming>,
+    ) -> Answer {
         let path = request.uri().path();
         let found = match routes::find(request.method(), path) {
             Ok(found) => found,
@@ -68,7 +47,7 @@ impl Desk {
     }
 
     async fn dispatch(
-        &self,
+        self: &Arc<Desk>,
         line: &Arc<Line>,
         found: Found,
         request: Request<Incoming>,
@@ -111,7 +90,7 @@ impl Desk {
             }
             Verb::Attach => {
                 let entry = self.registry.find(&id)?;
-                attach(line.clone(), entry, name, request).await
+                attach(self.clone(), line.clone(), &entry, name, request).await
             }
             Verb::Snapshot => {
                 let snapshot: Snapshot = self.registry.snapshot().await;
@@ -217,8 +196,9 @@ fn wants_mcp(headers: &HeaderMap) -> bool {
 
 /// Hands the connection to a server, once it is ready.
 async fn attach(
+    desk: Arc<Desk>,
     line: Arc<Line>,
-    entry: Arc<Entry>,
+    entry: &Entry,
     server: String,
     mut request: Request<Incoming>,
 ) -> Result<Answer, Problem> {
@@ -236,18 +216,7 @@ async fn attach(
     let upgrade = hyper::upgrade::on(&mut request);
     // Keeps no session alive: the attachment ends when the session does.
     let session = entry.session.clone();
-    tokio::spawn(async move {
-        if let Ok(upgraded) = upgrade.await
-            && let Ok(parts) = upgraded.downcast::<http::Io<UnixStream>>()
-        {
-            let (reader, writer) = parts.io.0.into_split();
-            let reader = Cursor::new(parts.read_buf).chain(reader);
-            // Nobody is left to be told why it ended.
-            let _ended = session.attach(&server, reader, writer).await;
-        }
-        // The connection is one until here.
-        drop(line);
-    });
+    tokio::spawn(desk::speak(desk, line, session, server, upgrade));
     let mut answer = http::Answer::new(Content::Whole(Bytes::new()));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let answer = http::with(answer, header::CONNECTION, "upgrade");
@@ -261,19 +230,22 @@ async fn tell(
     mut stopped: watch::Receiver<bool>,
 ) {
     loop {
+        // Room first: what happened is either still to be heard or on its way, and never only in here.
+        let room = tokio::select! {
+            room = lines.reserve() => room,
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+        };
+        let Ok(room) = room else { return };
         let event = tokio::select! {
             event = events.recv() => event,
             () = lines.closed() => return,
             _ = stopped.wait_for(|stopped| *stopped) => break,
         };
-        let line = match event {
+        room.send(match event {
             Ok(event) => line(&event),
             Err(RecvError::Lagged(count)) => missed(count),
             Err(RecvError::Closed) => return,
-        };
-        if lines.send(line).await.is_err() {
-            return;
-        }
+        });
     }
     // The last ones have been said; they are still to be read.
     loop {
@@ -288,14 +260,14 @@ async fn tell(
     }
 }
 
-fn line(event: &impl serde::Serialize) -> Bytes {
+pub(super) fn line(event: &impl serde::Serialize) -> Bytes {
     // Text and numbers can always be written.
     let mut line = serde_json::to_vec(event).unwrap_or_default();
     line.push(b'\n');
     line.into()
 }
 
-fn missed(count: u64) -> Bytes {
+pub(super) fn missed(count: u64) -> Bytes {
     line(&json!({ "event": "missed", "count": count }))
 }
 

@@ -7,15 +7,19 @@
 //! books say of the owner stays true, and holders stay its children. If it cannot be done, everything goes
 //! on as before, and the daemon makes way in the older manner.
 //!
-//! Not carried over: sessions of the API and of the gateway. While there are some, this is declined.
+//! Not carried over: sessions of clients on other machines, as TLS is between. While there are some, this is
+//! declined.
 
+mod heirs;
 mod successor;
+
+pub(super) use heirs::settle;
 
 pub use successor::{Declined, Successor, succeed};
 
 use super::handle::Desk;
-use super::joining;
 use super::outside::Outside;
+use super::{attached, gateway, joining, line, registry, visit};
 use crate::bytes::Bytes;
 use crate::pool::carried::Carried as CarriedPool;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -23,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
@@ -30,15 +35,16 @@ use successor::{LONGEST, Request, VERSION, Word};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 pub(super) use successor::ASK;
 
-/// How long servers that are being started or ended are waited for.
+/// How long what is being started, ended or answered is waited for.
 const SETTLES: Duration = Duration::from_secs(5);
 
-/// How long those may take to be answered who have asked something.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// How long at a time connections stand still while somebody is answered: meanwhile nobody sees that one has
+/// closed, and a session may hang on it.
+const STANDS_STILL: Duration = Duration::from_millis(300);
 
 /// How long everybody may take to lie down.
 const LIES_DOWN: Duration = Duration::from_secs(1);
@@ -63,8 +69,6 @@ pub(super) struct Estate<'a> {
     /// The lock on the name.
     pub(super) lock: RawFd,
     pub(super) outside: Option<&'a Outside>,
-    /// True if nobody waits for an answer by the socket.
-    pub(super) is_answered: &'a dyn Fn() -> bool,
 }
 
 /// Everything that the next program has to know.
@@ -72,13 +76,33 @@ pub(super) struct Estate<'a> {
 struct State {
     version: u32,
     pool: CarriedPool,
-    seats: Vec<joining::Carried>,
+    heirs: Heirs,
     listener: RawFd,
     lock: RawFd,
+    /// Where it listens by TCP.
+    doors: Vec<RawFd>,
     /// To whoever was started with `--replace`.
     line: RawFd,
     directory: RawFd,
     streams: [RawFd; 3],
+    /// Every descriptor of somebody's.
+    kept: Vec<RawFd>,
+}
+
+/// Whoever has something.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Heirs {
+    /// Hosts that have joined the pool.
+    seats: Vec<joining::Carried>,
+    sessions: Vec<registry::carried::Carried>,
+    /// Connections by the socket.
+    lines: Vec<line::carried::Carried>,
+    /// Those that speak MCP.
+    attached: Vec<attached::carried::Carried>,
+    /// Sessions by HTTP.
+    clients: Vec<gateway::carried::Carried>,
+    /// Connections by TCP.
+    visits: Vec<visit::carried::Carried>,
 }
 
 /// What the program before has left to this one.
@@ -86,10 +110,25 @@ struct State {
 pub struct Inheritance {
     /// Where the daemon listens, and the lock on its name.
     seat: Option<(std::os::unix::net::UnixListener, OwnedFd)>,
+    /// Where it listens by TCP.
+    doors: Vec<TcpListener>,
     /// To whoever was started to replace it, and stands for it now.
     pub successor: std::os::unix::net::UnixStream,
     pub(super) pool: CarriedPool,
-    pub(super) seats: Vec<joining::Carried>,
+    pub(super) heirs: Heirs,
+    pub(super) kept: Kept,
+}
+
+/// Descriptors that somebody has. Those that nobody has taken when it goes close with it.
+#[derive(Debug)]
+pub(super) struct Kept(Vec<RawFd>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        for number in &self.0 {
+            drop(contain::inherited(*number));
+        }
+    }
 }
 
 /// Hears what somebody wants that has [asked](ASK).
@@ -115,7 +154,7 @@ pub(super) async fn hand_over(estate: Estate<'_>, mut asked: Asked) {
 enum Never {}
 
 async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Never, String> {
-    let Estate { desk, outside, is_answered, .. } = estate;
+    let Estate { desk, outside, .. } = estate;
     if asked.request.version != VERSION {
         return Err("it hands over what the next would not understand".into());
     }
@@ -126,48 +165,78 @@ async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Never, String> {
     if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
         return Err("it has more than one thread".into());
     }
-    let began = Instant::now();
+    let until = Instant::now() + SETTLES;
     loop {
         // These may be there for hours.
-        if !desk.registry.is_empty() {
-            return Err("it has sessions that are its own".into());
-        }
-        if desk.web.has_sessions() || outside.is_some_and(Outside::has_sessions) {
-            return Err("it has sessions by HTTP".into());
+        if outside.is_some_and(Outside::has_sessions) {
+            return Err("it has sessions by HTTPS".into());
         }
         let why = match () {
             () if !desk.pool.is_settled() => "a server is being started or ended",
+            () if !desk.registry.is_settled() => "a session is being changed or ended",
             () if desk.rest.is_arriving() => "a host is about to join",
-            () if !is_answered() && began.elapsed() < LAST_ANSWERS => "somebody is being answered",
-            () => {
-                desk.rest.call(true);
-                desk.pool.rest(true);
-                let became = match timeout(LIES_DOWN, lain_down(desk)).await {
-                    Ok(()) => become_next(estate, asked),
-                    Err(_) => Err(Unable::Busy("somebody does not rest")),
-                };
-                desk.pool.rest(false);
-                desk.rest.call(false);
-                match became {
-                    Ok(never) => return Ok(never),
-                    Err(Unable::Failed(why)) => return Err(why),
-                    Err(Unable::Busy(why)) => why,
-                }
-            }
+            () => match rest(estate, asked, until).await {
+                Ok(never) => return Ok(never),
+                Err(Unable::Failed(why)) => return Err(why),
+                Err(Unable::Busy(why)) => why,
+            },
         };
-        if began.elapsed() > SETTLES {
+        if Instant::now() > until {
             return Err(why.into());
         }
         sleep(AGAIN).await;
     }
 }
 
+/// Has everything rest, becomes the next, or has everything go on.
+async fn rest(estate: &Estate<'_>, asked: &Asked, until: Instant) -> Result<Never, Unable> {
+    let desk = estate.desk;
+    // Whoever has asked something is answered while servers still answer.
+    let visits = &desk.web.visits;
+    desk.lines.call(true);
+    visits.call(true);
+    let is_answered = async {
+        while !(desk.lines.is_complete() && visits.is_complete()) {
+            tokio::select! {
+                () = desk.lines.changed() => {}
+                () = visits.changed() => {}
+            }
+        }
+    };
+    let until = until.min(Instant::now() + STANDS_STILL);
+    let became = match timeout_at(until, is_answered).await {
+        Err(_) if !desk.lines.is_complete() => {
+            Err(Unable::Busy("somebody waits for an answer by the socket"))
+        }
+        Err(_) => Err(Unable::Busy("somebody waits for an answer by HTTP")),
+        Ok(()) => {
+            desk.rest.call(true);
+            desk.attached.call(true);
+            desk.web.call(true);
+            desk.pool.rest(true);
+            let became = match timeout(LIES_DOWN, lain_down(desk)).await {
+                Ok(()) => become_next(estate, asked),
+                Err(_) => Err(Unable::Busy("somebody does not rest")),
+            };
+            desk.pool.rest(false);
+            desk.web.call(false);
+            desk.attached.call(false);
+            desk.rest.call(false);
+            became
+        }
+    };
+    visits.call(false);
+    desk.lines.call(false);
+    became
+}
+
 /// Waits until everybody rests.
 async fn lain_down(desk: &Desk) {
-    while !desk.pool.rests() || !desk.rest.is_complete() {
+    while !rests(desk) {
         tokio::select! {
             () = desk.pool.rested() => {}
             () = desk.rest.changed() => {}
+            () = desk.attached.changed() => {}
             // Whoever was about to rest may have left instead.
             () = sleep(AGAIN) => {}
         }
@@ -176,6 +245,15 @@ async fn lain_down(desk: &Desk) {
     for _ in 0..8 {
         tokio::task::yield_now().await;
     }
+}
+
+fn rests(desk: &Desk) -> bool {
+    desk.pool.rests()
+        && desk.registry.rests()
+        && desk.rest.is_complete()
+        && desk.attached.is_complete()
+        && desk.lines.is_complete()
+        && desk.web.rests()
 }
 
 /// Why this process is still what it was.
@@ -187,30 +265,44 @@ enum Unable {
 
 fn become_next(estate: &Estate<'_>, asked: &Asked) -> Result<Never, Unable> {
     let Estate { desk, listener, lock, .. } = estate;
-    if !desk.pool.rests() || !desk.rest.is_complete() {
+    if !rests(desk) {
         return Err(Unable::Busy("somebody does not rest"));
     }
     let mut keep = Vec::new();
     let seats: Option<Vec<_>> =
         desk.rest.look(|seated| seated.carry(&mut keep)).into_iter().collect();
     let seats = seats.ok_or(Unable::Busy("a host is about to leave"))?;
-    if seats.iter().map(joining::Carried::places).sum::<usize>() != desk.pool.seats() {
-        return Err(Unable::Busy("somebody is served by HTTP"));
+    let sessions = desk.registry.carry(&mut keep);
+    let sessions = sessions.ok_or(Unable::Busy("a session is being changed or ended"))?;
+    let served = desk.web.carry(&mut keep);
+    let (clients, visits) = served.ok_or(Unable::Busy("a client by HTTP is about to leave"))?;
+    let places = seats.iter().map(joining::Carried::places).sum::<usize>()
+        + sessions.iter().map(registry::carried::Carried::places).sum::<usize>()
+        + clients.iter().map(gateway::carried::Carried::places).sum::<usize>()
+        + visits.iter().map(visit::carried::Carried::places).sum::<usize>();
+    if places != desk.pool.seats() {
+        return Err(Unable::Busy("somebody is served by HTTPS"));
     }
+    let lines = desk.lines.look(|line| line.carry(&mut keep));
+    let attached = desk.attached.look(|one| one.carry(&mut keep));
+    let heirs = Heirs { seats, sessions, lines, attached, clients, visits };
     let pool = desk.pool.carry(&mut keep);
     let pool = pool.ok_or(Unable::Busy("a server is about to leave"))?;
     let state = State {
         version: VERSION,
         pool,
-        seats,
+        heirs,
         listener: listener.as_raw_fd(),
         lock: *lock,
+        doors: desk.web.listener().into_iter().collect(),
         line: asked.line.as_raw_fd(),
         directory: asked.directory.as_raw_fd(),
         streams: asked.streams.each_ref().map(AsRawFd::as_raw_fd),
+        kept: keep.clone(),
     };
     keep.extend([state.listener, state.lock, state.line, state.directory]);
     keep.extend(state.streams);
+    keep.extend(&state.doors);
     let failed = |e: io::Error| Unable::Failed(format!("it cannot be handed over: {e}"));
     let memory = written(&state).map_err(failed)?;
     keep.push(memory.as_raw_fd());
@@ -254,17 +346,31 @@ impl Inheritance {
         rustix::stdio::dup2_stdout(taken(stdout)?)?;
         rustix::stdio::dup2_stderr(taken(stderr)?)?;
         rustix::process::fchdir(taken(state.directory)?)?;
+        let doors: Result<Vec<OwnedFd>, _> = state.doors.iter().map(|door| taken(*door)).collect();
         Ok(Inheritance {
             seat: Some((taken(state.listener)?.into(), taken(state.lock)?)),
+            doors: doors?.into_iter().map(TcpListener::from).collect(),
             successor: taken(state.line)?.into(),
             pool: state.pool,
-            seats: state.seats,
+            heirs: state.heirs,
+            kept: Kept(state.kept),
         })
     }
 
     /// Where the daemon listens, and the lock on its name: once, so that whoever lets go of them has.
     pub fn seat(&mut self) -> Option<(std::os::unix::net::UnixListener, OwnedFd)> {
         self.seat.take()
+    }
+
+    /// A listener that is wanted and there already: whoever has come meanwhile waits in it.
+    pub fn door(&mut self, wanted: SocketAddr) -> Option<TcpListener> {
+        let fits = |door: &TcpListener| {
+            let there = door.local_addr().ok()?;
+            let is_any = wanted.port() == 0 && wanted.ip() == there.ip();
+            (is_any || wanted == there).then_some(())
+        };
+        let at = self.doors.iter().position(|door| fits(door).is_some())?;
+        Some(self.doors.remove(at))
     }
 
     /// Says to whoever was started to replace the daemon that it is there.

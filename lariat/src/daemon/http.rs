@@ -66,10 +66,7 @@ pub(super) async fn converse<S, F>(
         let answer = answer(request);
         async { Ok::<_, Infallible>(answer.await) }
     });
-    // A client that goes away while it waits takes its request with it; so hyper looks for it.
-    let mut builder = http1::Builder::new();
-    builder.half_close(false).max_buf_size(LARGEST_HEAD);
-    let mut serving = pin!(builder.serve_connection(Io(stream), service).with_upgrades());
+    let mut serving = pin!(builder().serve_connection(Io(stream), service).with_upgrades());
     tokio::select! {
         // Errors are the client's: it left, or speaks something else.
         _done = serving.as_mut() => return,
@@ -78,6 +75,14 @@ pub(super) async fn converse<S, F>(
     }
     serving.as_mut().graceful_shutdown();
     let _done = serving.await;
+}
+
+/// How requests are read.
+pub(super) fn builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    // A client that goes away while it waits takes its request with it; so hyper looks for it.
+    builder.half_close(false).max_buf_size(LARGEST_HEAD);
+    builder
 }
 
 /// Answers the same to whatever is asked, once, if it is asked soon.

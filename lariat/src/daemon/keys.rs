@@ -1,13 +1,13 @@
 //! What lets somebody in by TCP, where the kernel does not say who is there: a token in a file,
 //! links that work once, and the cookies that browsers get for them.
 
+use super::machine;
 use super::web::Access;
 use crate::journal::plain;
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
 use std::hint::black_box;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,13 +53,7 @@ impl std::fmt::Debug for Secret {
 
 impl Secret {
     fn random() -> io::Result<Secret> {
-        let mut bytes = [0; STRENGTH];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            let flags = rustix::rand::GetRandomFlags::empty();
-            filled += rustix::rand::getrandom(&mut bytes[filled..], flags)?;
-        }
-        Ok(Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        machine::random::<STRENGTH>().map(Secret)
     }
 
     /// Takes as long for a good guess as for a bad one.
@@ -147,7 +141,7 @@ fn token(path: &Path) -> io::Result<Secret> {
             // Under another name until it is whole: somebody may be waiting for it.
             let draft = path.with_extension(format!("{}.new", std::process::id()));
             let mut options = OpenOptions::new();
-            let made = options.write(true).create_new(true).mode(0o600).open(&draft);
+            let made = machine::private(options.write(true).create_new(true)).open(&draft);
             made?.write_all(format!("{}\n", secret.0).as_bytes())?;
             let linked = fs::hard_link(&draft, path);
             fs::remove_file(&draft)?;
@@ -171,6 +165,7 @@ fn token(path: &Path) -> io::Result<Secret> {
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;

@@ -3,20 +3,32 @@
 //! Nothing is renewed and nothing expires. The kernel says when a process or a connection ends,
 //! however it ends, and that is the end of the session.
 
+#[cfg(target_os = "linux")]
+pub(super) mod carried;
+#[cfg(windows)]
+#[path = "windows/kept.rs"]
+pub(super) mod carried;
+#[cfg(target_os = "linux")]
+mod process;
+#[cfg(windows)]
+#[path = "windows/process.rs"]
+mod process;
+
 use super::api;
 use contain::Member;
-use std::os::fd::OwnedFd;
+use process::Watched;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::io::unix::AsyncFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// How often to look at a process for which there is no descriptor.
-const LOOK: Duration = Duration::from_millis(250);
+/// The number of the next connection.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// One connection, as long as it is open. It is open as long as somebody holds this.
 #[derive(Debug)]
 pub(super) struct Line {
+    /// By which the program knows it that this process becomes.
+    pub(super) number: u64,
     /// Who was at the other end when it was made.
     pub(super) peer: Option<Member>,
     /// Dropped with the line, which is what the sessions that hang on it wait for.
@@ -33,7 +45,17 @@ impl Line {
         permit: OwnedSemaphorePermit,
         changed: Arc<tokio::sync::Notify>,
     ) -> Line {
-        Line { peer, open: watch::Sender::new(()), permit: Some(permit), changed }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Line::numbered(number, peer, permit, changed)
+    }
+
+    fn numbered(
+        number: u64,
+        peer: Option<Member>,
+        permit: OwnedSemaphorePermit,
+        changed: Arc<tokio::sync::Notify>,
+    ) -> Line {
+        Line { number, peer, open: watch::Sender::new(()), permit: Some(permit), changed }
     }
 }
 
@@ -41,40 +63,6 @@ impl Drop for Line {
     fn drop(&mut self) {
         drop(self.permit.take());
         self.changed.notify_one();
-    }
-}
-
-/// A process whose end can be waited for.
-#[derive(Debug)]
-pub(super) struct Watched {
-    member: Member,
-    /// Absent where the kernel has none to give; then the process is looked at now and then.
-    pidfd: Option<AsyncFd<OwnedFd>>,
-}
-
-impl Watched {
-    /// This very process, if it lives.
-    pub(super) fn of(member: Member) -> Option<Watched> {
-        // The descriptor first: one that was opened for a dead process says so when it is waited for.
-        #[expect(
-            deprecated,
-            reason = "its successor wants a promise that this crate forbids itself to give in writing: \
-                      that the descriptor stays open. An OwnedFd keeps it by being one"
-        )]
-        let pidfd = member.pidfd().and_then(|fd| AsyncFd::new(fd).ok());
-        member.is_alive().then_some(Watched { member, pidfd })
-    }
-
-    /// Returns when it has ended.
-    async fn ended(&self) {
-        if let Some(pidfd) = &self.pidfd
-            && pidfd.readable().await.is_ok()
-        {
-            return;
-        }
-        while self.member.is_alive() {
-            tokio::time::sleep(LOOK).await;
-        }
     }
 }
 
@@ -87,6 +75,9 @@ pub(super) struct Lease {
     pub(super) member: Option<Member>,
     process: Option<Watched>,
     connection: Option<watch::Receiver<()>>,
+    /// The number of that connection.
+    #[cfg_attr(windows, expect(dead_code, reason = "only on Linux a daemon becomes the next"))]
+    line: Option<u64>,
 }
 
 /// Why there is no lease.
@@ -118,9 +109,10 @@ impl Lease {
         };
         let pid = member.map_or(0, |member| member.pid);
         let lease = if by_connection { api::Lease::Connection } else { api::Lease::Process };
-        let owner = api::Owner { pid, command: contain::process::name(pid), lease };
+        let owner = api::Owner { pid, command: process::name(member), lease };
         let connection = by_connection.then(|| line.open.subscribe());
-        Ok(Lease { owner, member, process, connection })
+        let line = by_connection.then_some(line.number);
+        Ok(Lease { owner, member, process, connection, line })
     }
 
     /// Returns when the first of what the session hangs on has ended; says which.
@@ -147,4 +139,5 @@ impl Lease {
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;

@@ -114,8 +114,9 @@ impl Outside {
         let listener = TcpListener::from_std(listener)?;
         let (pool, offer) = (desk.pool.clone(), &desk.defaults.offer);
         let (changed, stopped) = (desk.registry.changed.clone(), desk.stopped.subscribe());
-        let gateway =
-            Gateway::new(offer, pool, changed.clone(), [stopped.clone(), desk.retired.subscribe()]);
+        // What is said by TLS cannot be said on by the next program, so nothing rests here.
+        let words = [stopped.clone(), desk.retired.subscribe(), watch::channel(false).1];
+        let gateway = Gateway::new(offer, pool, changed.clone(), words);
         let everybody = Arc::new(Everybody {
             guard,
             gateway: Arc::new(gateway),

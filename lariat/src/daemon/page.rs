@@ -9,6 +9,7 @@ use super::gateway::{Caller, Gateway, Target};
 use super::http::{self, Answer, Content};
 use super::keys::Keys;
 use super::lookout::{Lookout, Watcher};
+use super::machine;
 use super::metrics;
 use super::picture::{Picture, Point};
 use super::registry::Registry;
@@ -63,6 +64,8 @@ pub(super) struct Page {
     pub(super) books: Books,
     pub(super) gateway: Arc<Gateway>,
     pub(super) stopped: watch::Receiver<bool>,
+    /// Everything is to rest.
+    pub(super) called: watch::Receiver<bool>,
 }
 
 /// `POST /v1/page/end`.
@@ -289,7 +292,9 @@ impl Page {
         let first = self.lookout.now().await;
         watcher.pictures.mark_unchanged();
         let hello = hello(&first, &self.lookout.history());
-        tokio::spawn(tell(watcher, first, hello, lines, self.stopped.clone(), busy));
+        // A page that is told nothing more asks again by itself.
+        let ends = [self.stopped.clone(), self.called.clone()];
+        tokio::spawn(tell(watcher, first, hello, lines, ends, busy));
         http::answer(StatusCode::OK, "text/event-stream", Content::Stream(reader))
     }
 
@@ -373,13 +378,13 @@ fn dressed(mut answer: Answer) -> Answer {
     answer
 }
 
-/// Tells one reader what changes, until it leaves, does not read, or the daemon ends.
+/// Tells one reader what changes, until it leaves, does not read, or the daemon ends or rests.
 async fn tell(
     mut watcher: Watcher,
     mut before: Arc<Picture>,
     hello: String,
     lines: mpsc::Sender<Bytes>,
-    mut stopped: watch::Receiver<bool>,
+    [mut stopped, mut called]: [watch::Receiver<bool>; 2],
     _busy: Busy,
 ) {
     if !web::send(&lines, hello.into()).await {
@@ -390,6 +395,7 @@ async fn tell(
             changed = watcher.pictures.changed() => if changed.is_err() { return },
             () = lines.closed() => return,
             _ = stopped.wait_for(|stopped| *stopped) => return,
+            _ = called.wait_for(|called| *called) => return,
         }
         let now = watcher.pictures.borrow_and_update().clone();
         if !web::send(&lines, tick(&before, &now).into()).await {
@@ -401,7 +407,7 @@ async fn tell(
 
 fn hello(picture: &Picture, history: &[Point]) -> String {
     let points: Vec<String> = history.iter().map(point).collect();
-    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let machine = machine::name();
     let about = json!({ "version": env!("CARGO_PKG_VERSION"), "machine": machine });
     let change = change(&Picture::default(), picture);
     format!(

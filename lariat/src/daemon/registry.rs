@@ -4,8 +4,12 @@
 //! has ended. Requests hold handles; whatever becomes of a request, the task sees the session's end:
 //! the owner's, the connection's, a DELETE or the daemon's own.
 
+#[cfg(target_os = "linux")]
+pub(super) mod carried;
+
 use super::api::{Closed, Phase, Problem, Server};
 use super::lease::Lease;
+use super::lease::carried::Kept;
 use super::{Limits, api};
 use crate::moment;
 use crate::session::{Change, Config, Error, Event, Manager, Session, Survivors};
@@ -44,11 +48,16 @@ struct Table {
 pub(super) struct Entry {
     pub(super) session: Session,
     owner: api::Owner,
+    /// What it hangs on, for the program that this process becomes.
+    #[cfg_attr(windows, expect(dead_code, reason = "only on Linux a daemon becomes the next"))]
+    lease: Kept,
     /// How many servers were admitted.
     servers: AtomicUsize,
     /// Why it is to end, once it is.
     end: watch::Sender<Option<Arc<str>>>,
     orders: mpsc::UnboundedSender<Order>,
+    /// How many of them are not done yet.
+    ordered: AtomicUsize,
     /// How it ended, once it has.
     closed: watch::Receiver<Option<Arc<Closed>>>,
 }
@@ -88,21 +97,32 @@ impl Registry {
         let events = Some(self.events.clone());
         let on_behalf = lease.member;
         let manager = Manager::open(Config { events, on_behalf, ..config })?;
+        Ok(self.enter(&mut table, manager, servers, lease))
+    }
+
+    fn enter(
+        self: &Arc<Registry>,
+        table: &mut Table,
+        manager: Manager,
+        servers: usize,
+        lease: Lease,
+    ) -> Arc<Entry> {
         let (orders, ordered) = mpsc::unbounded_channel();
         let (closing, closed) = watch::channel(None);
         let entry = Arc::new(Entry {
             session: manager.session().clone(),
             owner: lease.owner.clone(),
+            lease: lease.carry(),
             servers: AtomicUsize::new(servers),
             end: watch::Sender::new(None),
             orders,
+            ordered: AtomicUsize::new(0),
             closed,
         });
         table.entries.push(entry.clone());
-        drop(table);
         let keeper = Keeper { registry: self.clone(), entry: entry.clone() };
         tokio::spawn(keeper.keep(manager, lease, ordered, closing));
-        Ok(entry)
+        entry
     }
 
     /// Replaces the servers of a session, unless there would be too many.
@@ -114,6 +134,7 @@ impl Registry {
             table.admit(&self.limits, Some(entry), wanted)?;
             let order = Order { servers, answer };
             entry.orders.send(order).map_err(|_| Problem::closed())?;
+            entry.ordered.fetch_add(1, Ordering::Relaxed);
             // From here on the order is carried out, whoever waits for it.
             entry.servers.store(wanted, Ordering::Relaxed);
         }
@@ -348,6 +369,7 @@ impl Keeper {
         let change = manager.refresh(servers).await;
         let servers = self.entry.session.states().len();
         self.entry.servers.store(servers, Ordering::Relaxed);
+        self.entry.ordered.fetch_sub(1, Ordering::Relaxed);
         // Who ordered it may have left.
         let _unread = answer.send(change);
     }

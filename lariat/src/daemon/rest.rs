@@ -1,9 +1,9 @@
-//! Everything stays as it is for a moment: each task that has to do with hosts leaves what it holds where
+//! Standing still, before a hand-over. Everything stays as it is for a moment: each task that has to do with hosts leaves what it holds where
 //! it can be looked at, and takes it back when it is to go on.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 /// Where tasks rest that have something of this kind.
@@ -12,16 +12,17 @@ pub(super) struct Rest<T> {
     called: watch::Sender<bool>,
     lying: Mutex<(u64, BTreeMap<u64, T>)>,
     /// How many have something, resting or not.
-    all: AtomicUsize,
+    all: Arc<AtomicUsize>,
     /// How many are about to have something.
-    arriving: AtomicUsize,
-    changed: Notify,
+    arriving: Arc<AtomicUsize>,
+    changed: Arc<Notify>,
 }
 
 /// One that counts until this is dropped.
-pub(super) struct Counted<'a>(&'a AtomicUsize, &'a Notify);
+#[derive(Debug)]
+pub(super) struct Counted(Arc<AtomicUsize>, Arc<Notify>);
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
         self.1.notify_one();
@@ -33,30 +34,35 @@ impl<T> Rest<T> {
         Rest {
             called: watch::Sender::new(false),
             lying: Mutex::new((0, BTreeMap::new())),
-            all: AtomicUsize::new(0),
-            arriving: AtomicUsize::new(0),
-            changed: Notify::new(),
+            all: Arc::default(),
+            arriving: Arc::default(),
+            changed: Arc::default(),
         }
     }
 
-    fn count<'a>(&'a self, what: &'a AtomicUsize) -> Counted<'a> {
+    fn count(&self, what: &Arc<AtomicUsize>) -> Counted {
         what.fetch_add(1, Ordering::Relaxed);
-        Counted(what, &self.changed)
+        Counted(what.clone(), self.changed.clone())
     }
 
     /// One more is about to have something.
-    pub(super) fn arrive(&self) -> Counted<'_> {
+    pub(super) fn arrive(&self) -> Counted {
         self.count(&self.arriving)
     }
 
     /// One more has something.
-    pub(super) fn come(&self) -> Counted<'_> {
+    pub(super) fn come(&self) -> Counted {
         self.count(&self.all)
     }
 
     /// Calls everybody to rest, or to go on.
     pub(super) fn call(&self, rest: bool) {
         self.called.send_replace(rest);
+    }
+
+    /// Whether everybody is to rest.
+    pub(super) fn calls(&self) -> watch::Receiver<bool> {
+        self.called.subscribe()
     }
 
     /// Waits until everybody is to rest.

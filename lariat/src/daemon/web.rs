@@ -3,15 +3,19 @@
 //! Anybody on the machine can connect, so nothing is told to who shows no key, connections are few,
 //! and one that says nothing does not stay.
 
+#[cfg(target_os = "linux")]
+mod carried;
+
 use super::api::Problem;
 use super::crowd::{Crowd, Guest, MOST};
 use super::gateway::Gateway;
 use super::handle::Desk;
-use super::http;
+use super::http::{self, Answer};
 use super::keys::{Keys, LINK_LIFE};
 use super::lookout::Lookout;
 use super::page::{self, Page};
-use super::{ACCEPT_AGAIN, api};
+use super::visit::{Visit, Visits};
+use super::{ACCEPT_AGAIN, api, machine};
 use crate::books::Books;
 use hyper::body::Incoming;
 use hyper::{Request, header};
@@ -21,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -71,20 +75,26 @@ impl Door {
 pub(super) struct Web {
     opened: Mutex<Option<Opened>>,
     crowd: Arc<Crowd>,
+    /// Where connections rest.
+    pub(super) visits: Arc<Visits>,
 }
 
 #[derive(Debug)]
-struct Opened {
-    page: Arc<Page>,
+pub(super) struct Opened {
+    pub(super) page: Arc<Page>,
+    /// Where it listens.
+    pub(super) listener: machine::Number,
+    /// Whoever was connected to the program before.
+    pub(super) inherited: mpsc::UnboundedSender<Visit>,
     serving: JoinHandle<()>,
 }
 
 impl Web {
     pub(super) fn new() -> Web {
-        Web { opened: Mutex::default(), crowd: Arc::default() }
+        Web { opened: Mutex::default(), crowd: Arc::default(), visits: Arc::new(Visits::new()) }
     }
 
-    fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
+    pub(super) fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
         // Nothing in here can be left half done by a panic.
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,11 +103,6 @@ impl Web {
     pub(super) fn is_quiet(&self) -> bool {
         let has_none = |opened: &Opened| opened.page.gateway.is_empty();
         self.crowd.is_empty() && self.opened().as_ref().is_none_or(has_none)
-    }
-
-    /// True if somebody has a session who may come back.
-    pub(super) fn has_sessions(&self) -> bool {
-        self.opened().as_ref().is_some_and(|opened| !opened.page.gateway.is_empty())
     }
 
     /// Serves the page by this door.
@@ -117,8 +122,9 @@ impl Web {
         let stopped = desk.stopped.subscribe();
         let changed = desk.registry.changed.clone();
         let (offer, pool) = (&desk.defaults.offer, desk.pool.clone());
-        let gateway =
-            Gateway::new(offer, pool, changed, [stopped.clone(), desk.retired.subscribe()]);
+        let (retired, called) = (desk.retired.subscribe(), self.visits.calls());
+        let words = [stopped.clone(), retired.clone(), called.clone()];
+        let gateway = Gateway::new(offer, pool, changed, words);
         gateway.warm(&page::principal());
         let page = Arc::new(Page {
             address: door.address,
@@ -128,13 +134,20 @@ impl Web {
             books,
             gateway: Arc::new(gateway),
             stopped: stopped.clone(),
+            called,
         });
-        let retired = desk.retired.subscribe();
-        let accepting = accept(listener, page.clone(), self.crowd.clone(), retired);
+        let (inherited, others) = mpsc::unbounded_channel();
+        let number = machine::number(&listener);
+        let reception = Reception {
+            page: page.clone(),
+            crowd: self.crowd.clone(),
+            visits: self.visits.clone(),
+        };
+        let accepting = reception.accept(listener, others, retired);
         let serving = tokio::spawn(async move {
             tokio::join!(lookout.keep(stopped), accepting);
         });
-        *opened = Some(Opened { page: page.clone(), serving });
+        *opened = Some(Opened { page: page.clone(), listener: number, inherited, serving });
         Ok(page)
     }
 
@@ -189,28 +202,45 @@ impl Drop for Abort {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
+/// Who lets in whoever comes.
+struct Reception {
     page: Arc<Page>,
     crowd: Arc<Crowd>,
-    mut retired: watch::Receiver<bool>,
-) {
-    let mut stopped = page.stopped.clone();
-    let mut connections = JoinSet::new();
-    let mut listener = Some(listener);
-    loop {
-        tokio::select! {
-            _ = stopped.wait_for(|stopped| *stopped) => break,
-            // The port is another daemon's now; who is connected stays.
-            _ = retired.wait_for(|retired| *retired), if listener.is_some() => listener = None,
-            accepted = accepted(listener.as_ref()) => {
-                connections.spawn(connection(page.clone(), accepted, crowd.enter()));
-            }
-            Some(_) = connections.join_next() => {}
+    visits: Arc<Visits>,
+}
+
+impl Reception {
+    async fn accept(
+        self,
+        listener: TcpListener,
+        mut others: mpsc::UnboundedReceiver<Visit>,
+        mut retired: watch::Receiver<bool>,
+    ) {
+        let mut stopped = self.page.stopped.clone();
+        let mut connections = JoinSet::new();
+        let mut listener = Some(listener);
+        loop {
+            let visit = tokio::select! {
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+                // The port is another daemon's now; who is connected stays.
+                _ = retired.wait_for(|retired| *retired), if listener.is_some() => {
+                    listener = None;
+                    continue;
+                }
+                stream = accepted(listener.as_ref()) => {
+                    // Answers are short, and somebody looks at them.
+                    let _slower = stream.set_nodelay(true);
+                    Visit::new(stream)
+                }
+                Some(visit) = others.recv() => visit,
+                Some(_) = connections.join_next() => continue,
+            };
+            let (page, visits) = (self.page.clone(), self.visits.clone());
+            connections.spawn(visit.serve(page, visits, self.crowd.enter()));
         }
+        drop(listener);
+        while connections.join_next().await.is_some() {}
     }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
 }
 
 pub(super) async fn accepted(listener: Option<&TcpListener>) -> TcpStream {
@@ -224,29 +254,27 @@ pub(super) async fn accepted(listener: Option<&TcpListener>) -> TcpStream {
     }
 }
 
-async fn connection(page: Arc<Page>, stream: TcpStream, guest: Guest) {
-    // Answers are short, and somebody looks at them.
-    let _slower = stream.set_nodelay(true);
-    let presence = Arc::new(Presence::new(guest, page.registry.changed.clone()));
-    let (stopped, looked_after) = (page.stopped.clone(), presence.clone());
-    let answer = move |request: Request<Incoming>| {
-        // From the first moment on: while it is answered nobody is silent.
-        let (page, busy, presence) = (page.clone(), presence.busy(), presence.clone());
-        async move {
-            let known = page.knows(request.headers());
-            if known && !presence.shows_key() {
-                return too_many();
-            }
-            let answer = http::in_pieces(page.answer(busy, request).await, presence.busy());
-            // Strangers are told one thing, and then make room.
-            if known { answer } else { http::with(answer, header::CONNECTION, "close") }
+/// Answers one request of somebody who is present.
+pub(super) fn answer(
+    page: Arc<Page>,
+    presence: Arc<Presence>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Answer> {
+    // From the first moment on: while it is answered nobody is silent.
+    let busy = presence.busy();
+    async move {
+        let known = page.knows(request.headers());
+        if known && !presence.shows_key() {
+            return too_many();
         }
-    };
-    http::converse(stream, answer, looked_after.is_given_up(), stopped).await;
+        let answer = http::in_pieces(page.answer(busy, request).await, presence.busy());
+        // Strangers are told one thing, and then make room.
+        if known { answer } else { http::with(answer, header::CONNECTION, "close") }
+    }
 }
 
 /// For somebody who may come in and finds no place.
-pub(super) fn too_many() -> http::Answer {
+pub(super) fn too_many() -> Answer {
     let detail = format!("There are {MOST} connections. Close some, or try again.");
     let busy = Problem::new(503, "busy", "Too many connections", detail);
     http::with(http::problem(&busy), header::CONNECTION, "close")
@@ -274,6 +302,11 @@ impl Presence {
     /// See [`Guest::shows_key`].
     pub(super) fn shows_key(&self) -> bool {
         self.guest.as_ref().is_some_and(Guest::shows_key)
+    }
+
+    /// True if it has shown a key.
+    pub(super) fn is_known(&self) -> bool {
+        self.guest.as_ref().is_some_and(Guest::is_known)
     }
 
     /// Returns when somebody else needs the place, or nothing has been going on for too long.

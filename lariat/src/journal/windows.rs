@@ -4,6 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "cli")]
+#[path = "windows/tail.rs"]
+mod tail;
+
+#[cfg(feature = "cli")]
+pub(crate) use tail::Tail;
+
 /// An append-only file of bounded size with one predecessor (`NAME.1`).
 ///
 /// Several processes may append to the same file. Whoever finds it too long renames it, and only if
@@ -33,6 +40,19 @@ impl Journal {
         }
         self.file.write_all(bytes)
     }
+}
+
+/// Opens a plain file.
+#[cfg(feature = "cli")]
+pub(crate) fn plain(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.open(path)?;
+    let is_plain = file.metadata()?.is_file();
+    is_plain.then_some(file).ok_or_else(|| io::Error::other("it is no plain file"))
+}
+
+/// Makes a directory and its parents. In the user's own directories they are the user's alone.
+pub fn make_private_dir(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)
 }
 
 /// What a file that was full is called.

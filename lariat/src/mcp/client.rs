@@ -3,8 +3,8 @@
 #[cfg(target_os = "linux")]
 #[path = "client/linux.rs"]
 mod wire;
-#[cfg(windows)]
-#[path = "client/windows.rs"]
+#[cfg(any(target_os = "macos", windows))]
+#[path = "client/pipes.rs"]
 mod wire;
 
 pub use wire::Wire;

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot, watch};
 
-#[cfg(feature = "cli")]
+#[cfg(all(target_os = "linux", feature = "cli"))]
 pub(crate) mod carried;
 mod error;
 mod parking;
@@ -33,7 +33,7 @@ mod seat;
 
 pub use error::{Ended, Error};
 use parking::Parking;
-pub(crate) use run::{Opening, Wire};
+pub(crate) use run::{OnlyRun, Opening, Wire, take_in};
 pub(crate) use seat::{Ear, Mouth};
 
 /// What holds for everybody who speaks with a server.
@@ -130,7 +130,12 @@ impl Connection {
         let connection = Connection::new(rules, Company::Kin);
         // Made here and not in the future, so that it also counts if that is never polled.
         let run = connection.only_run();
-        (connection, async move { run.run(input, output).await })
+        let mut wire = Wire::new(input, output);
+        (connection, async move {
+            let ended = run.go_on(&mut wire).await;
+            run.end(wire);
+            ended
+        })
     }
 
     /// A conversation with a server that comes and goes: see [`Connection::run`]. It is not there
@@ -434,5 +439,8 @@ fn named(info: &Value, protocol: String, era: &'static str) -> Hello {
     Hello { name: text("name"), version: text("version"), protocol, era }
 }
 
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod size;
 #[cfg(test)]
 mod tests;

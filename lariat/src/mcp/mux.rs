@@ -22,7 +22,7 @@ mod up;
 
 use super::envelope::{self, Line, Members, Token};
 use super::reply::{INTERNAL_ERROR, NO_SERVER, Unsent, error};
-#[cfg(feature = "cli")]
+#[cfg(all(target_os = "linux", feature = "cli"))]
 pub(crate) use kept::hazard;
 use levels::{Change, Levels};
 use serde::{Deserialize, Serialize};
@@ -352,7 +352,7 @@ impl Mux {
     }
 
     /// The same once more. `None` if it could not be written down.
-    #[cfg(feature = "cli")]
+    #[cfg(all(target_os = "linux", feature = "cli"))]
     pub(super) fn again(&self) -> Option<Mux> {
         serde_json::from_slice(&serde_json::to_vec(self).ok()?).ok()
     }

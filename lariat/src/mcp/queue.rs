@@ -283,6 +283,12 @@ impl Queue {
         let _gone = self.lines.send(Parcel { line, _room: room, lent });
     }
 
+    /// True if nobody has the far end.
+    #[cfg(all(target_os = "linux", feature = "cli"))]
+    pub(super) fn is_deaf(&self) -> bool {
+        self.lines.is_closed()
+    }
+
     /// Nothing that is queued after this is written.
     pub(super) fn end(&self) {
         // Without a far end there is nobody to be told.

@@ -10,12 +10,12 @@ use super::hub::{Hub, Parting, Resting, TOLD};
 use super::seat::Over;
 use super::verdict::Verdict;
 use crate::mcp::connection::{Ended, Error, Opening, Wire};
+use crate::start::local::{Receiver, Sender};
 use crate::start::talk::{self, Gone, Heard, Household, Talk};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{sleep, sleep_until, timeout};
 

@@ -4,9 +4,10 @@ use super::drive::Run;
 use super::key::Key;
 use super::seat::Over;
 use super::verdict::{Terms, Verdict};
-use super::{BUSY, Handle, Server, View, Want};
+use super::{Asleep, BUSY, Handle, Server, View, Want};
 use crate::mcp::connection::{Ear, Mouth, Opening};
 use crate::mcp::{Company, Connection, Rules};
+use crate::receipt::Receipt;
 use crate::spec::Idle;
 use crate::start::local::Leash;
 use crate::start::talk::{Gone, Place as Found, Trace};
@@ -14,7 +15,7 @@ use contain::Member;
 use serde_json::Map;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// After how much silence a process sleeps that can lose nothing by it.
@@ -177,6 +178,15 @@ impl Hub {
         let inner = self.inner();
         let Found { guardian, books } =
             inner.trace.as_ref().map(|trace| trace.place()).unwrap_or_default();
+        let before = |time| SystemTime::now().checked_sub(time).unwrap_or(UNIX_EPOCH);
+        let asleep = |last: &Receipt| Asleep {
+            books: last.session.clone(),
+            backend: last.backend.clone(),
+            host: self.host,
+            started: before(inner.since.elapsed()),
+            quiet_since: before(self.connection.idle()),
+        };
+        let last = inner.past.receipts.last().filter(|_| inner.state == "asleep");
         View {
             server: self.server.name.clone(),
             books,
@@ -187,6 +197,7 @@ impl Hub {
             dropped: self.connection.dropped(),
             state: inner.state,
             hazard: self.connection.hazard(),
+            asleep: last.map(asleep),
         }
     }
 

@@ -318,14 +318,14 @@ impl Ear {
     }
 
     /// Where it hears something, if it is to hear anything.
-    #[cfg(feature = "cli")]
+    #[cfg(all(target_os = "linux", feature = "cli"))]
     pub(super) fn heard_at(&mut self) -> Option<(&Arc<Hub>, &mut connection::Ear)> {
         let Listening { hub, ear, .. } = self.listening.as_mut()?;
         ear.as_mut().map(|ear| (&*hub, ear))
     }
 
     /// Goes where the mouth has gone already. What was said to it before that is added to `lines`.
-    #[cfg(feature = "cli")]
+    #[cfg(all(target_os = "linux", feature = "cli"))]
     pub(super) fn settle(&mut self, lines: &mut Vec<u8>) {
         while let Some(turn) = self.turns.as_mut().and_then(|turns| turns.try_recv().ok()) {
             let mut before = Vec::new();
@@ -354,7 +354,7 @@ impl Ear {
 
     /// Whoever wanted this does not any more: its server is to leave at once, if it is this client's
     /// alone. Done when it has left.
-    #[cfg(feature = "cli")]
+    #[cfg(all(target_os = "linux", feature = "cli"))]
     pub(crate) async fn dismiss(&mut self) {
         let alone = |there: &Listening| there.pool.0.part(&there.hub, Parting::Unheard);
         if self.listening.as_ref().is_some_and(alone) {

@@ -13,6 +13,7 @@
 //! Awake, lines have gone through before they are shown here. In any other phase they stop here.
 
 mod act;
+mod settling;
 
 use super::policy::{Idle, Policy, Signs};
 use crate::mcp::conversation::{Answer, Conversation, Era, Known, List, Open};
@@ -21,6 +22,7 @@ use crate::mcp::lookout::Sight;
 use crate::mcp::reply;
 pub(crate) use act::{Act, Over, Told};
 use serde_json::json;
+use settling::Settling;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -31,11 +33,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Who does not answer what we ask ourselves for this long is not waited for.
 const OWN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a server that asks for roots when it begins is waited for, and how long it may take to
-/// do something with them.
-const SETTLES: Duration = Duration::from_secs(1);
-const DIGESTED: Duration = Duration::from_millis(50);
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(test, derive(Hash))]
 enum Phase {
@@ -44,8 +41,8 @@ enum Phase {
     Asleep,
     /// Since when.
     Waking(Instant),
-    /// It is back, and asks for what it needs to know; until when that is waited for.
-    Settling(Instant),
+    /// It is back, and asks for what it needs to know.
+    Settling(Settling),
 }
 
 /// What the answer to a request of our own is for.
@@ -148,7 +145,7 @@ impl Hibernation {
 
     /// True while a server that was ended before is on its way back.
     pub(crate) fn is_waking(&self) -> bool {
-        matches!(self.phase, Phase::Waking(_) | Phase::Settling(_))
+        matches!(self.phase, Phase::Waking(_) | Phase::Settling(..))
     }
 
     /// How much the host has said that nobody has heard.
@@ -179,13 +176,14 @@ impl Hibernation {
             return;
         }
         let Sight::Line(line) = sight else { return };
-        if let Phase::Settling(until) = self.phase
+        if let Phase::Settling(settling) = self.phase
             && self.talk.is_answer(line)
         {
             self.talk.host_said(sight, now);
             self.acts.push_back(Act::ToServer(line.to_vec()));
-            let soon = if self.talk.server_waits() { until } else { now + DIGESTED };
-            self.phase = Phase::Settling(until.min(soon));
+            if !self.talk.server_waits() {
+                self.phase = Phase::Settling(settling.told(now));
+            }
             return;
         }
         let undisturbed = self.queue.is_empty() && !self.is_waking();
@@ -204,7 +202,7 @@ impl Hibernation {
         self.host_closed = true;
         match self.phase {
             Phase::Awake => self.acts.push_back(Act::CloseInput),
-            Phase::Waking(_) | Phase::Settling(_) => self.acts.push_back(Act::Hurry),
+            Phase::Waking(_) | Phase::Settling(..) => self.acts.push_back(Act::Hurry),
             _ if self.queue.is_empty() => self.acts.push_back(Act::End(Over::HostClosed)),
             _ => {}
         }
@@ -217,7 +215,7 @@ impl Hibernation {
                 self.talk.server_said(sight, now);
                 true
             }
-            Phase::Awake | Phase::Settling(_) => {
+            Phase::Awake | Phase::Settling(..) => {
                 let ours = matches!(sight, Sight::Line(line) if self.is_for_us(line, now));
                 if !ours {
                     self.talk.server_said(sight, now);
@@ -278,7 +276,7 @@ impl Hibernation {
                 [self.idle_at(), greeting, oldest].into_iter().flatten().min()
             }
             Phase::Waking(since) => self.policy.init_timeout.map(|timeout| since + timeout),
-            Phase::Settling(until) => Some(until),
+            Phase::Settling(settling) => Some(settling.until),
             Phase::Asleep if !self.queue.is_empty() => self.not_before,
             Phase::Leaving | Phase::Asleep => None,
         }
@@ -298,9 +296,9 @@ impl Hibernation {
                     self.acts.push_back(Act::Rest { failed: true });
                 }
             }
-            Phase::Settling(until) if now >= until => self.deliver(now),
+            Phase::Settling(settling) if now >= settling.until => self.deliver(now),
             Phase::Asleep => self.start_if_due(now),
-            Phase::Leaving | Phase::Settling(_) => {}
+            Phase::Leaving | Phase::Settling(..) => {}
         }
     }
 
@@ -470,7 +468,7 @@ impl Hibernation {
         let after = now.saturating_duration_since(since);
         self.acts.push_back(Act::Tell(Told::Woke(after)));
         if legacy && self.talk.known().asks_roots {
-            self.phase = Phase::Settling(now + SETTLES);
+            self.phase = Phase::Settling(Settling::begun(now, after));
         } else {
             self.deliver(now);
         }
@@ -556,7 +554,7 @@ impl Hibernation {
                 let about_to_be = |list: &List| {
                     list.changed() == method && self.talk.known().list(*list).is_some()
                 };
-                let settling = matches!(self.phase, Phase::Settling(_));
+                let settling = matches!(self.phase, Phase::Settling(..));
                 (settling && List::ALL.iter().any(about_to_be))
                     || (now < self.own_since + OWN_PATIENCE && self.own.values().any(compared))
             }

@@ -1,17 +1,21 @@
 //! Writing without ever waiting, to the server's pipe or to a stream that belongs to the host.
 //!
 //! The host's descriptors are shared with the host and perhaps with its other children, so their
-//! flags are not ours to change. A pipe or terminal is opened anew through `/proc`, which gives a
-//! description of our own; a socket has a per-call flag; a file never blocks.
+//! flags are not ours to change. A pipe or terminal is opened anew where that gives a description of
+//! our own; a socket has a per-call flag; a file never blocks.
 
+#[cfg(target_os = "linux")]
+#[path = "outlet/linux.rs"]
+mod os;
+#[cfg(target_os = "macos")]
+#[path = "outlet/macos.rs"]
+mod os;
+
+use os::{PIPE_BUF, SEND, reopen};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::FileType;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-
-/// Without a description of our own, a pipe that is ready takes at least this much.
-const PIPE_BUF: usize = 4096;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Where the bytes of one direction go.
 #[derive(Debug)]
@@ -74,16 +78,10 @@ impl Outlet {
         let kind = match FileType::from_raw_mode(rustix::fs::fstat(stream)?.st_mode) {
             FileType::Socket => Kind::Socket,
             FileType::RegularFile | FileType::BlockDevice => Kind::File,
-            _ => {
-                let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
-                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-                match rustix::fs::open(path, flags, Mode::empty()) {
-                    Ok(fd) => {
-                        return Ok(Outlet { fd, kind: Kind::Reopened });
-                    }
-                    Err(_) => Kind::Careful,
-                }
-            }
+            _ => match reopen(stream) {
+                Some(fd) => return Ok(Outlet { fd, kind: Kind::Reopened }),
+                None => Kind::Careful,
+            },
         };
         Ok(Outlet { fd: rustix::io::fcntl_dupfd_cloexec(stream, 3)?, kind })
     }
@@ -93,10 +91,7 @@ impl Outlet {
         loop {
             let written = match self.kind {
                 Kind::Reopened | Kind::File => rustix::io::write(&self.fd, bytes),
-                Kind::Socket => {
-                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                    rustix::net::send(&self.fd, bytes, flags)
-                }
+                Kind::Socket => rustix::net::send(&self.fd, bytes, SEND),
                 Kind::Careful if !self.is_ready() => Err(Errno::AGAIN),
                 Kind::Careful => rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIPE_BUF)]),
             };

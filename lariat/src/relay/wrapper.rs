@@ -3,6 +3,7 @@
 mod owner;
 
 use super::bounds::{Beyond, Bounds};
+use super::cause::Cause;
 use super::ends::Ends;
 use super::hibernation::{Act, Over};
 use super::host::Host;
@@ -23,9 +24,6 @@ use std::time::{Duration, Instant};
 
 /// How long a host that does not read may keep a finished server's last words from being dropped.
 const STALL: Duration = Duration::from_secs(1);
-
-/// If the host dies this soon after its end of the pipe closed, the one explains the other.
-const SAME_MOMENT: Duration = Duration::from_millis(100);
 
 /// How often in a row the kernel may fail to poll before the session is ended.
 const BLIND: u32 = 100;
@@ -63,8 +61,8 @@ pub(super) struct Wrapper<'a> {
     entry: &'a Entry,
     /// Where the server's processes find Docker.
     door: Option<Door>,
-    /// Why the end began, and when.
-    cause: Option<(Reason, Instant)>,
+    /// Why the end began.
+    cause: Cause,
     /// Stop signals received so far.
     had: Vec<i32>,
     exit: Option<Exit>,
@@ -83,7 +81,7 @@ impl<'a> Wrapper<'a> {
         entry: &'a Entry,
         host: Option<&'a Host>,
     ) -> Wrapper<'a> {
-        let (cause, had, exit, ending) = (None, Vec::new(), None, false);
+        let (cause, had, exit, ending) = (Cause::default(), Vec::new(), None, false);
         let bounds = Bounds::new(Limits::default(), None);
         Wrapper { hold, signals, host, drain, ends, entry, door, cause, had, exit, bounds, ending }
     }
@@ -140,7 +138,7 @@ impl<'a> Wrapper<'a> {
                         self.exit = Some(exit);
                         if let Ends::Held(_) = &self.ends {
                             // Its owner says that it is to end, too; but it has.
-                            self.cause(Reason::Exited);
+                            self.cause.note(Reason::Exited);
                         }
                         self.tell_exited(exit);
                         // Others of the tree may take their time.
@@ -151,7 +149,7 @@ impl<'a> Wrapper<'a> {
                         if let Some(door) = &mut self.door {
                             door.dismiss();
                         }
-                        self.cause(Reason::Failed("guardian-died".into()));
+                        self.cause.note(Reason::Failed("guardian-died".into()));
                     }
                     Event::Ended(report) => {
                         if let Ends::Held(control) = &self.ends {
@@ -209,7 +207,7 @@ impl<'a> Wrapper<'a> {
             Ends::Watched(watch) => watch.deadline(),
             _ => None,
         };
-        let bounds = self.bounds.deadline().filter(|_| self.cause.is_none());
+        let bounds = self.bounds.deadline().filter(|_| self.cause.reason().is_none());
         let deadlines =
             [self.hold.deadline(), parent_check, self.drain.deadline(), knock_again, watch, bounds];
         if !contain::wait(&mut fds, deadlines.into_iter().flatten().min()) {
@@ -309,15 +307,7 @@ impl<'a> Wrapper<'a> {
 
     fn host_died(&mut self) {
         self.host = None;
-        let same_moment =
-            self.cause.as_ref().is_some_and(|(_, since)| since.elapsed() < SAME_MOMENT);
-        let by_hang_up = self
-            .cause
-            .as_ref()
-            .is_some_and(|(reason, _)| matches!(reason, Reason::StdinClosed | Reason::Failed(_)));
-        if same_moment && by_hang_up {
-            self.cause = None;
-        }
+        self.cause.host_died();
         // Somebody else may hold the host's end of the pipe; the server is to see it close.
         match &mut self.ends {
             Ends::Relayed { up, .. } => up.stop(),
@@ -333,7 +323,7 @@ impl<'a> Wrapper<'a> {
     }
 
     fn end(&mut self, reason: Reason, ask: Ask) {
-        self.cause(reason);
+        self.cause.note(reason);
         self.hold.ask(ask);
         self.tell_ending();
     }
@@ -344,14 +334,6 @@ impl<'a> Wrapper<'a> {
         if !self.only_rests() && !std::mem::replace(&mut self.ending, true) {
             watched::tell(self.entry, State::Ending, None, &[]);
         }
-    }
-
-    /// The first cause is the reason; but sleep is no end of a session.
-    fn cause(&mut self, reason: Reason) {
-        if self.cause.as_ref().is_some_and(|(first, _)| *first == Reason::Idle) {
-            self.cause = None;
-        }
-        self.cause.get_or_insert((reason, Instant::now()));
     }
 
     /// Does what the conversation asks for.
@@ -395,7 +377,7 @@ impl<'a> Wrapper<'a> {
             Ends::Watched(watch) => watch.machine.alone_since(Instant::now()),
             _ => None,
         };
-        if self.cause.is_none()
+        if self.cause.reason().is_none()
             && let Some(beyond) = self.bounds.look(&self.hold, alone)
         {
             self.cut_off(&beyond.words);
@@ -417,7 +399,7 @@ impl<'a> Wrapper<'a> {
     /// The command could not be started. If there was one before, the session goes on without.
     fn did_not_start(mut self, error: contain::Error) -> Result<Option<Outcome>, Failure> {
         match &mut self.ends {
-            Ends::Watched(watch) if watch.machine.is_waking() && self.cause.is_some() => {
+            Ends::Watched(watch) if watch.machine.is_waking() && self.cause.reason().is_some() => {
                 // It was to end anyway.
                 let nothing = Report::nothing(self.hold.backend());
                 Ok(Some(self.finish(nothing)))
@@ -438,10 +420,10 @@ impl<'a> Wrapper<'a> {
     /// True if the tree has ended but the session has not.
     fn only_rests(&self) -> bool {
         let Ends::Watched(watch) = &self.ends else { return false };
-        let by_us = match &self.cause {
+        let by_us = match self.cause.reason() {
             None => watch.machine.is_waking(),
-            Some((Reason::Idle, _)) => true,
-            Some((Reason::Failed(what), _)) => what == WAKE,
+            Some(Reason::Idle) => true,
+            Some(Reason::Failed(what)) => what == WAKE,
             Some(_) => false,
         };
         by_us && !self.host.is_some_and(Host::has_died)
@@ -458,7 +440,7 @@ impl<'a> Wrapper<'a> {
             }
             None => "it ended".into(),
         };
-        let reason = self.cause.take().map_or(Reason::Exited, |(reason, _)| reason);
+        let reason = self.cause.take().unwrap_or(Reason::Exited);
         if let Some(door) = self.door.take() {
             door.close();
         }
@@ -473,22 +455,16 @@ impl<'a> Wrapper<'a> {
 
     /// The tree has ended: last words, receipt, books.
     fn finish(mut self, report: Report) -> Outcome {
-        if let (None, Some(breach)) = (&self.cause, report.breach) {
+        if let (None, Some(breach)) = (self.cause.reason(), report.breach) {
             // The kernel was quicker.
             let beyond = Beyond::breach(breach);
             self.cut_off(&beyond.words);
-            self.cause(beyond.reason);
+            self.cause.note(beyond.reason);
         }
         self.last_words();
-        // A host that was killed with the pipe still full may be seen only now.
-        let host_gone = self.host.is_some_and(Host::has_died);
-        let reason = match self.cause.take() {
-            Some((Reason::StdinClosed, _)) if host_gone => Reason::HostDied,
-            Some((reason, _)) => reason,
-            // The server may have heeded the hang-up before we were told of it.
-            None if self.stdin_is_closed() => Reason::StdinClosed,
-            None => Reason::Exited,
-        };
+        let host_is_gone = self.host.is_some_and(Host::has_died);
+        let ends = &self.ends;
+        let reason = self.cause.verdict(host_is_gone, || stdin_is_closed(ends));
         let exit = report.exit.or(self.exit);
         if let Some(door) = self.door.take() {
             door.close();
@@ -501,22 +477,13 @@ impl<'a> Wrapper<'a> {
         Outcome { exit, receipt, unwritten }
     }
 
-    fn stdin_is_closed(&self) -> bool {
-        let Ends::Direct { stdin: Some(stdin), .. } = &self.ends else {
-            return false;
-        };
-        let mut fds = [PollFd::new(stdin, PollFlags::RDHUP)];
-        contain::wait(&mut fds, Some(Instant::now()));
-        !fds[0].revents().is_empty()
-    }
-
     /// Passes on what the server wrote before it left, as long as the host takes it.
     ///
     /// A bare server would wait in its last write to stdout until the host reads. So do we, unless
     /// the host has ended the session itself. A host that does not read stderr is never waited for
     /// long.
     fn last_words(&mut self) {
-        let left_alone = self.cause.is_none();
+        let left_alone = self.cause.reason().is_none();
         let mut deadline = Instant::now() + STALL;
         match &mut self.ends {
             Ends::Relayed { up, .. } => up.stop(),
@@ -572,4 +539,11 @@ impl<'a> Wrapper<'a> {
     fn had_stop_signal(&self) -> bool {
         std::iter::from_fn(|| self.signals.next()).any(|s| STOP.contains(&s))
     }
+}
+
+fn stdin_is_closed(ends: &Ends<'_>) -> bool {
+    let Ends::Direct { stdin: Some(stdin), .. } = ends else { return false };
+    let mut fds = [PollFd::new(stdin, PollFlags::RDHUP)];
+    contain::wait(&mut fds, Some(Instant::now()));
+    !fds[0].revents().is_empty()
 }

@@ -48,7 +48,7 @@ impl Session {
         self.0.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> Vec<Arc<View>> {
+    pub(super) fn all(&self) -> Vec<Arc<View>> {
         self.views().by_name.values().cloned().collect()
     }
 
@@ -182,7 +182,7 @@ impl Session {
         picture::of(self.all(), self.house()).await
     }
 
-    fn view(&self, server: &str) -> Result<Arc<View>, Error> {
+    pub(super) fn view(&self, server: &str) -> Result<Arc<View>, Error> {
         let views = self.views();
         match views.by_name.get(server) {
             _ if views.closed => Err(Error::Closed),
@@ -191,7 +191,7 @@ impl Session {
         }
     }
 
-    async fn ready(&self, view: &Arc<View>) -> Result<Connection, Error> {
+    pub(super) async fn ready(&self, view: &Arc<View>) -> Result<Connection, Error> {
         let mut states = view.watch();
         loop {
             let state = states.borrow_and_update().clone();
@@ -209,7 +209,7 @@ impl Session {
         }
     }
 
-    fn explain(&self, view: &Arc<View>, error: ConnectionError) -> Error {
+    pub(super) fn explain(&self, view: &Arc<View>, error: ConnectionError) -> Error {
         match error {
             ConnectionError::Closed if view.was_told() => Error::Closed,
             ConnectionError::Closed => Error::Left(view.name.clone()),

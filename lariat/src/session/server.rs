@@ -5,21 +5,19 @@
 //! on. What others may see of it is its [`View`].
 
 use super::House;
-use super::shared::Membership;
+use super::rest::{Conversation, Course, Own, Rested, Resting};
 use super::state::{Ready, State};
 use crate::id::SessionId;
-use crate::mcp::connection::{Ended, Error as ConnectionError};
-use crate::mcp::{Connection, Rules};
-use crate::pool::Pool;
+use crate::mcp::connection::{Error as ConnectionError, Wire};
+use crate::mcp::{Company, Connection, Rules};
 use crate::spec::{Restart, ServerSpec, Share};
-use crate::start::local::{Leash, Theirs};
+use crate::start::local::{Leash, Receiver, Sender, Theirs};
 use crate::start::talk::{self, Gone, Heard, Place, Started, Talk, Trace};
 use contain::Member;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep_until, timeout};
 
 /// The pause before a server that left is started again; each time it leaves it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -45,19 +43,21 @@ pub(super) struct View {
     pub(super) name: String,
     state: watch::Sender<State>,
     inner: Mutex<Inner>,
+    /// What its task has left here while everything rests.
+    resting: Mutex<Option<Rested>>,
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     spec: Arc<ServerSpec>,
-    connection: Option<Connection>,
+    pub(super) connection: Option<Connection>,
     leash: Option<Leash>,
     /// Nothing may run any more.
-    let_go: bool,
+    pub(super) let_go: bool,
     /// What ran last was told to end.
-    told: bool,
+    pub(super) told: bool,
     trace: Option<Arc<Trace>>,
-    since: Instant,
+    pub(super) since: Instant,
     /// How it ended, once it has for good.
     gone: Option<Gone>,
 }
@@ -74,11 +74,16 @@ impl View {
             since: Instant::now(),
             gone: None,
         };
-        let (state, _) = watch::channel(State::Starting);
-        View { name: name.into(), state, inner: Mutex::new(inner) }
+        let state = watch::Sender::new(State::Starting);
+        View { name: name.into(), state, inner: Mutex::new(inner), resting: Mutex::default() }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn resting(&self) -> MutexGuard<'_, Option<Rested>> {
+        // Nothing that is done under this lock can leave it half done.
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
         // Nothing that is done under this lock can leave it half done.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,6 +149,27 @@ impl View {
         }
     }
 
+    /// It is as it was in the program before, which nobody is told of.
+    #[cfg(all(target_os = "linux", feature = "cli"))]
+    pub(super) fn show(&self, state: State) {
+        self.state.send_replace(state);
+    }
+
+    /// Puts what went on meanwhile on the leash.
+    #[cfg(all(target_os = "linux", feature = "cli"))]
+    pub(super) fn tie_again(&self, resting: &Resting, since: Instant) {
+        let mut inner = self.inner();
+        inner.since = since;
+        match resting {
+            Resting::Running(own) => {
+                inner.connection = Some(own.connection.clone());
+                (inner.leash, inner.trace) = (Some(own.talk.leash()), Some(own.talk.trace()));
+            }
+            Resting::Shared(shared) => inner.connection = Some(shared.connection.clone()),
+            Resting::Pausing { .. } | Resting::Failed { .. } => {}
+        }
+    }
+
     /// Puts a new run on the leash. False if it is not to run at all.
     fn tie(&self, leash: Leash, trace: Arc<Trace>) -> bool {
         let mut inner = self.inner();
@@ -156,7 +182,7 @@ impl View {
         true
     }
 
-    fn enter(&self, house: &House, state: State) {
+    pub(super) fn enter(&self, house: &House, state: State) {
         let why = match &state {
             State::Restarting { why, .. } | State::Failed { why } => Some(why.clone()),
             _ => None,
@@ -174,7 +200,11 @@ pub(super) struct Driver {
     pub(super) view: Arc<View>,
     pub(super) house: Arc<House>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) course: Course,
 }
+
+/// The conversation with a server of the session's own.
+type Spoken = Conversation<Sender, Receiver>;
 
 /// Whoever drops the task, a runtime that ends included, ends the server.
 struct EndsWithTask(Arc<View>);
@@ -193,25 +223,8 @@ impl Drop for EndsWithTask {
     }
 }
 
-/// The conversation's task. It ends with whoever holds this.
-pub(super) struct Conversation(JoinHandle<()>);
-
-impl Conversation {
-    pub(super) fn of(driving: impl Future<Output = Ended> + Send + 'static) -> Conversation {
-        Conversation(tokio::spawn(async move {
-            let _ended = driving.await;
-        }))
-    }
-}
-
-impl Drop for Conversation {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// Why a run is over.
-enum Stop {
+pub(super) enum Stop {
     /// Somebody said so; without an order the manager is gone.
     Told(Option<Order>),
     /// It left, or never came to be.
@@ -219,47 +232,65 @@ enum Stop {
 }
 
 /// Somebody who waits for a replacement, with what was ended for it.
-type Waiting = Option<(oneshot::Sender<Gone>, Gone)>;
+pub(super) type Waiting = Option<(oneshot::Sender<Gone>, Gone)>;
+
+/// From where on a server is driven.
+pub(super) enum Begin {
+    /// There is none yet.
+    New,
+    /// It runs, or has left.
+    At(Resting),
+}
 
 impl Driver {
-    pub(super) async fn drive(mut self) {
+    pub(super) async fn drive(mut self, from: Begin) {
         let _ends = EndsWithTask(self.view.clone());
         let mut waiting: Waiting = None;
-        let (mut crashes, mut debts) = (0, Gone::default());
+        let mut from = Some(from);
         loop {
-            self.view.enter(&self.house, State::Starting);
-            let began = Instant::now();
-            let (stop, gone) = self.run(&mut waiting).await;
-            if began.elapsed() >= STAYED {
-                crashes = 0;
-            }
-            let order = match stop {
-                Stop::Told(order) => order,
-                Stop::Left { why, was_ready } => {
-                    crashes += 1;
-                    let again = self.view.spec().restart == Restart::Always;
-                    if again && (was_ready || crashes > 1) && crashes < MOST_CRASHES {
-                        let after = FIRST_PAUSE * (1 << (crashes - 1));
-                        let state = State::Restarting { attempt: crashes, after, why };
-                        self.view.enter(&self.house, state);
-                        tokio::select! {
-                            biased;
-                            order = self.orders.recv() => order,
-                            () = sleep(after) => {
-                                debts.add(gone.debts());
-                                continue;
-                            }
+            let (order, gone) = match from.take().unwrap_or(Begin::New) {
+                Begin::At(Resting::Pausing { until, gone }) => match self.pause(until, &gone).await
+                {
+                    Some(order) => (order, gone),
+                    None => {
+                        self.course.debts.add(gone.debts());
+                        continue;
+                    }
+                },
+                Begin::At(Resting::Failed { gone }) => (self.next_order(&gone).await, gone),
+                begin => {
+                    let (stop, gone) = match begin {
+                        Begin::At(Resting::Running(own)) => {
+                            self.stay(
+                                own.talk,
+                                own.connection,
+                                Conversation::of(own.life, own.wire),
+                                own.listed,
+                            )
+                            .await
                         }
-                    } else {
-                        let why = match crashes {
-                            MOST_CRASHES.. => {
-                                format!("it left {crashes} times in a row: {why}").into()
+                        Begin::At(Resting::Shared(shared)) => {
+                            (self.stay_shared(*shared).await, Gone::default())
+                        }
+                        _ => {
+                            self.view.enter(&self.house, State::Starting);
+                            self.course.began = Instant::now();
+                            self.run(&mut waiting).await
+                        }
+                    };
+                    if self.course.began.elapsed() >= STAYED {
+                        self.course.crashes = 0;
+                    }
+                    match stop {
+                        Stop::Told(order) => (order, gone),
+                        Stop::Left { why, was_ready } => {
+                            let next = self.left(why, was_ready, gone);
+                            if matches!(next, Resting::Failed { .. }) {
+                                answer(&mut waiting);
                             }
-                            _ => why,
-                        };
-                        self.view.enter(&self.house, State::Failed { why });
-                        answer(&mut waiting);
-                        self.orders.recv().await
+                            from = Some(Begin::At(next));
+                            continue;
+                        }
                     }
                 }
             };
@@ -268,27 +299,76 @@ impl Driver {
                 Some(Order::Replace(spec, reply)) => {
                     self.view.inner().spec = spec;
                     waiting = Some((reply, gone.clone()));
-                    debts.add(gone.debts());
-                    crashes = 0;
+                    self.course.debts.add(gone.debts());
+                    self.course.crashes = 0;
                 }
                 Some(Order::End(reply)) => {
                     self.view.let_go();
                     // Nobody may be waiting any more.
-                    let _impatient = reply.send(self.over(gone, debts));
+                    let _impatient = reply.send(self.over(gone));
                     return;
                 }
                 None => {
-                    self.over(gone, debts);
+                    self.over(gone);
                     return;
                 }
             }
         }
     }
 
+    /// It left: what now.
+    fn left(&mut self, why: Arc<str>, was_ready: bool, gone: Gone) -> Resting {
+        self.course.crashes += 1;
+        let crashes = self.course.crashes;
+        let again = self.view.spec().restart == Restart::Always;
+        if again && (was_ready || crashes > 1) && crashes < MOST_CRASHES {
+            let after = FIRST_PAUSE * (1 << (crashes - 1));
+            let state = State::Restarting { attempt: crashes, after, why };
+            self.view.enter(&self.house, state);
+            return Resting::Pausing { until: Instant::now() + after, gone };
+        }
+        let why = match crashes {
+            MOST_CRASHES.. => format!("it left {crashes} times in a row: {why}").into(),
+            _ => why,
+        };
+        self.view.enter(&self.house, State::Failed { why });
+        Resting::Failed { gone }
+    }
+
+    /// Waits before it is started again; or until it is told something else.
+    async fn pause(&mut self, until: Instant, gone: &Gone) -> Option<Option<Order>> {
+        loop {
+            tokio::select! {
+                biased;
+                order = self.orders.recv() => return Some(order),
+                () = sleep_until(until.into()) => return None,
+                () = self.house.called_to_rest() => {}
+            }
+            self.rest(Resting::Pausing { until, gone: gone.clone() }).await;
+        }
+    }
+
+    /// Waits, without a server, until it is told something.
+    async fn next_order(&mut self, gone: &Gone) -> Option<Order> {
+        loop {
+            tokio::select! {
+                biased;
+                order = self.orders.recv() => return order,
+                () = self.house.called_to_rest() => {}
+            }
+            self.rest(Resting::Failed { gone: gone.clone() }).await;
+        }
+    }
+
+    /// Stays as it is while everything does.
+    pub(super) async fn rest(&self, what: Resting) -> Option<Resting> {
+        self.view.rest(&self.house, Rested { course: self.course.clone(), what }).await
+    }
+
     /// It has ended for good.
-    fn over(&self, mut gone: Gone, debts: Gone) -> Gone {
+    fn over(&self, mut gone: Gone) -> Gone {
         let last = gone.receipts.last().cloned().map(Arc::new);
-        gone.add(debts);
+        gone.add(self.course.debts.clone());
         self.view.inner().gone = Some(gone.clone());
         self.view.enter(&self.house, State::Ended(last));
         gone
@@ -310,8 +390,9 @@ impl Driver {
         }
         let rules = Rules { tools: spec.tools.clone(), capabilities: spec.capabilities.clone() };
         let pulse = streams.pulse;
-        let (connection, driving) = Connection::open(streams.stdin, streams.stdout, rules);
-        let mut conversation = Conversation::of(driving);
+        let connection = Connection::new(rules, Company::Kin);
+        let wire = Wire::new(streams.stdin, streams.stdout);
+        let conversation = Conversation::of(connection.only_run(), wire);
         // Waiting for others is not the server's own time.
         let turn = tokio::select! {
             biased;
@@ -329,8 +410,8 @@ impl Driver {
                 }
             },
         };
-        let stop = match stop {
-            Err(stop) => stop,
+        match stop {
+            Err(stop) => self.end(stop, talk, conversation).await,
             Ok(ready) => {
                 connection.show(pulse);
                 {
@@ -339,9 +420,40 @@ impl Driver {
                 }
                 self.view.enter(&self.house, State::Ready(Arc::new(ready)));
                 answer(waiting);
-                self.attend(&mut talk, &mut conversation, &connection).await
+                self.stay(talk, connection, conversation, 0).await
             }
-        };
+        }
+    }
+
+    /// Stays with one that is ready until it is gone.
+    async fn stay(
+        &mut self,
+        mut talk: Talk,
+        connection: Connection,
+        mut conversation: Spoken,
+        mut listed: u64,
+    ) -> (Stop, Gone) {
+        loop {
+            let stop = self.attend(&mut talk, &mut conversation, &connection, &mut listed).await;
+            if let Some(stop) = stop {
+                return self.end(stop, talk, conversation).await;
+            }
+            // One that has just ended is seen above.
+            let Some((life, wire)) = conversation.halt().await else { continue };
+            let own = Own { talk, connection: connection.clone(), life, wire, listed };
+            match self.rest(Resting::Running(Box::new(own))).await {
+                Some(Resting::Running(own)) => {
+                    talk = own.talk;
+                    conversation = Conversation::of(own.life, own.wire);
+                }
+                // Nobody else takes it.
+                _ => return (Stop::Told(None), Gone { unaccounted: true, ..Gone::default() }),
+            }
+        }
+    }
+
+    /// Ends what runs, and says how it went.
+    async fn end(&self, stop: Stop, mut talk: Talk, conversation: Spoken) -> (Stop, Gone) {
         if matches!(stop, Stop::Told(_)) {
             // First of all, so that what is in flight knows why it fails.
             self.view.inner().told = true;
@@ -363,83 +475,47 @@ impl Driver {
         (stop, gone)
     }
 
-    /// Joins it, and stays until it is left. How it ends is the pool's to say.
-    async fn run_shared(
-        &mut self,
-        pool: &Pool,
-        spec: &Arc<ServerSpec>,
-        waiting: &mut Waiting,
-    ) -> Stop {
-        let (mut membership, connection, mut conversation) =
-            Membership::new(pool, &self.house, &self.view, spec);
-        let begun = tokio::select! {
-            biased;
-            order = self.orders.recv() => Err(Stop::Told(order)),
-            ready = timeout(spec.startup_timeout, membership.begin(&connection)) => {
-                let late = || Err(format!("it was not ready after {} ms", spec.startup_timeout.as_millis()));
-                let ready = ready.unwrap_or_else(|_| late());
-                ready.map_err(|why| Stop::Left { why: why.into(), was_ready: false })
-            }
-        };
-        let stop = match begun {
-            Err(stop) => stop,
-            Ok(ready) => {
-                {
-                    let mut inner = self.view.inner();
-                    inner.connection = (!inner.let_go).then(|| connection.clone());
-                    (inner.told, inner.since) = (false, Instant::now());
-                }
-                self.view.enter(&self.house, State::Ready(Arc::new(ready)));
-                answer(waiting);
-                tokio::select! {
-                    biased;
-                    order = self.orders.recv() => Stop::Told(order),
-                    _ended = &mut conversation.0 => {
-                        Stop::Left { why: membership.why().await.into(), was_ready: true }
-                    }
-                }
-            }
-        };
-        if matches!(stop, Stop::Told(_)) {
-            self.view.inner().told = true;
-            self.view.enter(&self.house, State::Ending);
-        }
-        self.view.inner().connection = None;
-        stop
-    }
-
-    /// Waits, while it is ready, until it is not to be or cannot be.
+    /// Waits, while it is ready, until it is not to be or cannot be; nothing if it is to rest.
     async fn attend(
         &mut self,
         talk: &mut Talk,
-        conversation: &mut Conversation,
+        conversation: &mut Spoken,
         connection: &Connection,
-    ) -> Stop {
-        let mut changes = connection.tools_changed();
+        listed: &mut u64,
+    ) -> Option<Stop> {
         loop {
+            let known = *listed;
             let listing = async {
+                let mut changes = connection.tools_changed();
                 // Without the connection the conversation is over, which others see.
-                if changes.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-                connection.tools().await
+                let Ok(count) = changes.wait_for(|count| *count != known).await.map(|count| *count)
+                else {
+                    return std::future::pending().await;
+                };
+                (count, connection.tools().await)
             };
             tokio::select! {
                 biased;
-                order = self.orders.recv() => return Stop::Told(order),
+                order = self.orders.recv() => return Some(Stop::Told(order)),
                 heard = talk.next() => match heard {
-                    Heard::Left(why) => return Stop::Left { why: why.into(), was_ready: true },
+                    Heard::Left(why) => {
+                        return Some(Stop::Left { why: why.into(), was_ready: true });
+                    }
                     Heard::Started | Heard::News => {}
                 },
-                _ended = &mut conversation.0 => {
+                () = conversation.ended() => {
                     let why = talk.why_left().await.into();
-                    return Stop::Left { why, was_ready: true };
+                    return Some(Stop::Left { why, was_ready: true });
                 }
-                tools = listing => if let (Ok(tools), State::Ready(ready)) = (tools, self.view.state()) {
-                    let ready = Ready { tools, ..(*ready).clone() };
-                    self.view.state.send_replace(State::Ready(Arc::new(ready)));
-                    self.house.tell(Some(&self.view.name), "tools-changed", None, None);
+                (count, tools) = listing => {
+                    *listed = count;
+                    if let (Ok(tools), State::Ready(ready)) = (tools, self.view.state()) {
+                        let ready = Ready { tools, ..(*ready).clone() };
+                        self.view.state.send_replace(State::Ready(Arc::new(ready)));
+                        self.house.tell(Some(&self.view.name), "tools-changed", None, None);
+                    }
                 },
+                () = self.house.called_to_rest() => return None,
             }
         }
     }
@@ -476,7 +552,7 @@ async fn begin(
 }
 
 /// Tells whoever waits for a replacement that it is what it will be.
-fn answer(waiting: &mut Waiting) {
+pub(super) fn answer(waiting: &mut Waiting) {
     if let Some((reply, gone)) = waiting.take() {
         // Nobody may be waiting any more.
         let _impatient = reply.send(gone);

@@ -3,13 +3,12 @@
 //! The host's memory is not copied by a fork, and its signals, children and subreaper flag stay as
 //! they are. The host keeps one end of a socket and the server's stdin and stdout, and nothing else.
 
+use super::environment::Environment;
 use super::wire::{self, Brief, Order, STREAMS, Word};
 use crate::books::Pulse;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -20,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
-use tokio::net::unix::pipe::{Receiver, Sender};
+pub(crate) use tokio::net::unix::pipe::{Receiver, Sender};
 
 /// The hidden verb by which a program becomes a holder.
 pub(crate) const VERB: &str = "__hold-server";
@@ -264,23 +263,6 @@ impl Drop for Holder {
 pub(crate) fn leaving() -> Vec<i32> {
     let leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
     leaving.iter().map(Offspring::pid).collect()
-}
-
-/// What a server finds around it, where that is not what its owner finds.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Environment {
-    /// All variables.
-    pub variables: Vec<(OsString, OsString)>,
-    /// Which permissions its files do not get.
-    pub umask: u32,
-}
-
-impl fmt::Debug for Environment {
-    /// Without values: they can be secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.variables.iter().map(|(name, _)| name).collect();
-        f.debug_struct("Environment").field("names", &names).field("umask", &self.umask).finish()
-    }
 }
 
 /// Executes a holder. Its server gets these variables beside all of ours, or beside those that are

@@ -1,21 +1,25 @@
 //! What passes between a server's task and its holder, from the first word to the receipt.
 
+#[cfg(target_os = "linux")]
 mod carried;
+#[cfg(target_os = "linux")]
+mod holder;
+#[cfg(windows)]
+#[path = "windows/holder.rs"]
+mod holder;
 
+#[cfg(target_os = "linux")]
 pub(crate) use carried::Carried;
 
-use super::Containers;
+use super::environment::Environment;
 use super::image;
-use super::local::{self, Environment, Holder, Leash, Line, Streams, Theirs};
-use super::wire::{Brief, Order, Word};
-use crate::books::Books;
+use super::local::{self, Holder, Leash, Line, Streams, Theirs};
+use super::word::{Order, Word};
 use crate::docker::endpoint::Surroundings;
 use crate::id::{ServerName, SessionId};
 use crate::receipt::Receipt;
 use crate::spec::ServerSpec;
 use contain::{Choice, Ladder, Member};
-use rustix::process::Signal;
-use std::ffi::OsString;
 use std::io;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -284,44 +288,6 @@ impl Talk {
         }
     }
 
-    fn brief(&self, spec: &ServerSpec, around: Option<&Environment>) -> Result<Brief, String> {
-        let (program, args) = image::command(spec);
-        let mut words: Vec<OsString> = args.iter().map(Into::into).collect();
-        let mut docker = None;
-        if let Some(engine) = &self.household.docker {
-            let most = self.household.max_containers;
-            let engine = told(engine.clone(), spec);
-            let found = Containers::of(program.as_ref(), &mut words, engine, most);
-            docker = found.docker.map_err(|e| format!("its containers cannot be held: {e}"))?;
-        }
-        if spec.image.is_some() && docker.is_none() {
-            return Err(match &self.household.docker {
-                Some(_) => "there is no Docker engine to run its image".into(),
-                None => "containers are left alone in this session, so its image cannot run".into(),
-            });
-        }
-        let args = words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        Ok(Brief {
-            owner: Member::current().map(|me| (me.pid, me.start)),
-            on_behalf: self.household.on_behalf.map(|one| (one.pid, one.start)),
-            within: self.household.id.clone(),
-            server: self.server.clone(),
-            program,
-            args,
-            // In an image it is a directory there.
-            cwd: spec.cwd.clone().filter(|_| spec.image.is_none()),
-            backend: match self.household.backend {
-                Choice::Auto => None,
-                Choice::Named(backend) => Some(backend.name().into()),
-            },
-            ladder: Brief::rungs(&self.household.ladder),
-            docker,
-            state_dir: self.household.state_dir.clone(),
-            sweep: self.household.is_first(),
-            umask: around.map(|around| around.umask),
-        })
-    }
-
     /// What the holder says next. Nothing is lost if this is dropped before it is done.
     pub(crate) async fn next(&mut self) -> Heard {
         if self.over {
@@ -438,36 +404,4 @@ impl Talk {
         let unaccounted = receipt.is_none() && self.executed && !(in_time && self.noted.is_none());
         Gone { receipts: receipt.into_iter().collect(), unaccounted }
     }
-
-    fn kill_holders(&mut self) {
-        if let Some(holder) = &mut self.holder {
-            holder.kill();
-        }
-        if let Some(started) = &self.started {
-            // It is gone, or it is that very process.
-            let _gone = started.guardian.signal(Signal::KILL);
-        }
-    }
-
-    /// Neither holder nor guardian lives: does their work.
-    async fn look(&self, session: SessionId) -> Option<Receipt> {
-        let dir = self.household.state_dir.clone();
-        let looked =
-            tokio::task::spawn_blocking(move || Books::open(&dir).ok()?.finish(&session)).await;
-        looked.ok().flatten()
-    }
-}
-
-/// The same with what the server's own variables say of an engine.
-fn told(mut around: Surroundings, spec: &ServerSpec) -> Surroundings {
-    let said = |name: &str| spec.env.get(name).cloned();
-    let path = |name: &str| said(name).map(PathBuf::from);
-    around.host = said("DOCKER_HOST").or(around.host);
-    around.context = said("DOCKER_CONTEXT").or(around.context);
-    around.config = path("DOCKER_CONFIG").or(around.config);
-    around.cert_path = path("DOCKER_CERT_PATH").or(around.cert_path);
-    let flag = |name: &str, before| said(name).map_or(before, |value| !value.is_empty());
-    around.tls_verify = flag("DOCKER_TLS_VERIFY", around.tls_verify);
-    around.tls = flag("DOCKER_TLS", around.tls);
-    around
 }

@@ -3,6 +3,7 @@
 //! The socket is the lease. The owner closing its end, in whatever way, ends the server. The
 //! holder's end is also held by the guardian, so it closes only when nobody is left to report.
 
+pub(crate) use super::word::{Order, Word};
 use super::{Docker, Owner};
 use crate::id::{ServerName, SessionId};
 use crate::receipt::Receipt;
@@ -79,60 +80,6 @@ impl Brief {
 pub(crate) fn next_line(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
     let end = buffer.iter().position(|b| *b == b'\n')?;
     Some(buffer.drain(..=end).collect())
-}
-
-/// What the owner wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
-    /// Ask the server to leave: its standard input has been closed.
-    Close,
-    /// The same, and it has had its time to leave in.
-    Hasten,
-}
-
-/// What the holder has to say.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Word {
-    /// It is written down under this name.
-    Noted(SessionId),
-    /// The command runs.
-    Started {
-        /// Its pid, as the holder sees it.
-        pid: i32,
-        /// Whose descendants its processes are, by pid and start time.
-        guardian: (i32, u64),
-        /// What holds it.
-        backend: String,
-    },
-    /// It could not be started. Nothing is left of it.
-    Failed {
-        /// A sentence.
-        why: String,
-        /// With what `lariat run` would end.
-        #[serde(default = "no_code")]
-        code: u8,
-    },
-    /// The command itself ended; others may still be there.
-    Exited {
-        /// In words.
-        how: String,
-        /// With what `lariat run` would end.
-        #[serde(default = "no_code")]
-        code: u8,
-        /// The end of what it wrote to stderr.
-        last_words: String,
-    },
-    /// Its processes are gone; containers may not be yet.
-    Emptied,
-    /// It is over.
-    Ended(Box<Receipt>),
-}
-
-/// What `lariat run` ends with where it cannot do its own work.
-fn no_code() -> u8 {
-    125
 }
 
 /// What comes with the first byte.

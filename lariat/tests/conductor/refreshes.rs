@@ -1,6 +1,6 @@
 //! A session that is refreshed again and again through the daemon, with calls in flight throughout.
 
-use crate::kit::{self, PROMISE, Place};
+use crate::kit::{self, PATIENCE, PROMISE, Place};
 use crate::stage::{Daemon, LARIAT, connect};
 use lariat::daemon::api::{Call, Open, Refresh};
 use lariat::spec::{Restart, ServerSpec, Servers};
@@ -9,7 +9,7 @@ use trials::until;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[("refreshes::as-in-the-report", report)];
 
-/// As often as in the report.
+/// As often as in openai/codex #18881.
 const REFRESHES: usize = 123;
 
 /// Four servers, of which one has a child that left its session.
@@ -67,9 +67,14 @@ fn report() {
                 after_ten = calm(&daemon);
             }
         }
-        let after_all = calm(&daemon);
-        assert_eq!(after_ten[..2], after_all[..2], "descriptors and threads");
-        assert!(after_all[2] <= after_ten[2] + 2048, "memory: {after_ten:?} then {after_all:?}");
+        // No more than that. A thread with nothing to do leaves after a while, then or now.
+        let most = [after_ten[0], after_ten[1], after_ten[2] + 2048];
+        let has_grown = || daemon.footprint().iter().zip(most).any(|(now, most)| *now > most);
+        assert!(
+            until(2 * PATIENCE, || !has_grown()),
+            "{after_ten:?} then {:?}",
+            daemon.footprint()
+        );
         let closed = client.close(&id).await.expect("it closes");
         assert_eq!((closed.receipts.len(), closed.survivors), (4, vec![]));
     });

@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 /// How long so many turns may take.
 const RUN: Duration = Duration::from_secs(100);
 
-/// As in the report, or a few if there is no time.
+/// As in github/copilot-sdk #1132, or a few if there is no time.
 fn turns() -> usize {
     if rounds() > 1 { 24 } else { 4 }
 }

@@ -19,13 +19,14 @@ pub(crate) fn no_engine() {
     fs::create_dir(&empty).unwrap();
     // Programs enough for the server, and no docker among them.
     let bin = engine.path("image/bin").display().to_string();
-    let start = || {
-        let start = Start::lariat(&engine).env("DOCKER_HOST", None).env("XDG_RUNTIME_DIR", None);
-        let mut start = start.env("PATH", Some(&bin));
+    // Both in a room that is made in the same way: only the engine differs.
+    let with = || {
+        let mut start = Start::lariat(&engine).env("XDG_RUNTIME_DIR", None).env("PATH", Some(&bin));
         start.run = Some(empty.clone());
         start
     };
-    let mut session = start().script("echo \"host: $DOCKER_HOST\"; exec cat");
+    let without = || with().env("DOCKER_HOST", None);
+    let mut session = without().script("echo \"host: $DOCKER_HOST\"; exec cat");
     session.expect("host:");
     assert!(session.proxy().is_none());
     session.hang_up();
@@ -35,12 +36,12 @@ pub(crate) fn no_engine() {
     session.assert_nobody();
     // The best of several, in turns: whoever waits for an engine that is not there waits every time, and
     // a busy machine does not have to be quick.
-    let (mut without, mut with) = (Duration::MAX, Duration::MAX);
+    let (mut alone, mut beside) = (Duration::MAX, Duration::MAX);
     for _ in 0..15 {
-        without = without.min(to_the_end(&start()));
-        with = with.min(to_the_end(&Start::lariat(&engine)));
+        alone = alone.min(to_the_end(&without()));
+        beside = beside.min(to_the_end(&with()));
     }
-    assert!(without < with + NOTHING, "{without:?} without an engine, {with:?} with one");
+    assert!(alone < beside + NOTHING, "{alone:?} without an engine, {beside:?} with one");
 }
 
 /// An engine that is never spoken to: a socket for this user alone, and no process.

@@ -1,4 +1,4 @@
-//! The report, as written: a host starts servers by `npm exec`, each server starts containers, the
+//! As in openclaw/openclaw #75323: a host starts servers by `npm exec`, each server starts containers, the
 //! sessions end in whatever way, npm is gone, and so must be the containers.
 
 use crate::ends::{Death, PACE, assert_ended_within, time_for};

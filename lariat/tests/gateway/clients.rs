@@ -41,11 +41,15 @@ const QUESTIONS: &[&[&str]] = &[
 pub(crate) fn trials(home: &Result<PathBuf, String>) -> Vec<Trial> {
     use Client::{Inspector, Python1, Python2, Rmcp, Typescript1, Typescript2};
     let all = [Inspector, Python1, Python2, Typescript1, Typescript2, Rmcp];
-    all.map(|client| {
+    let alone = all.map(|client| {
         let name = format!("clients::{client:?}").to_lowercase();
         trial(name, home, client.needs(), move |home| client.hears_the_same(home))
-    })
-    .into()
+    });
+    let handed = [Python1, Python2, Typescript1, Typescript2].map(|client| {
+        let name = format!("clients::{client:?}_handed_over").to_lowercase();
+        trial(name, home, client.needs(), move |home| client.is_handed_over(home))
+    });
+    alone.into_iter().chain(handed).collect()
 }
 
 impl Client {
@@ -103,6 +107,24 @@ impl Client {
         house.close(&id)?;
 
         house.assert_as_before()?;
+        house.end()
+    }
+
+    /// The same by HTTP, while the daemon becomes the next one again and again.
+    fn is_handed_over(self, home: PathBuf) -> Outcome {
+        let room = Room::new(home)?;
+        let bare = self.bare(&room)?;
+        let tables =
+            [(NAME, "false"), (SHARED, "true")].map(|(name, share)| room.table(name, share));
+        let house = House::new(&room, &tables.concat())?;
+        for (era, bare) in self.eras().iter().zip(&bare) {
+            for name in [NAME, SHARED] {
+                let way = Way::Url(house.url(name));
+                let heard = house.handed_over(|| self.hears(&room, era, &way))?;
+                same(&format!("{name}, {era}, handed over"), bare, &heard)?;
+            }
+        }
+        house.assert_all_its()?;
         house.end()
     }
 

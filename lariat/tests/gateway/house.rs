@@ -4,6 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use super::{Outcome, PROMISE};
 use crate::witness::{gone, holders, sweep, token, wait_until};
@@ -120,29 +123,58 @@ pub(crate) struct House<'a> {
     room: &'a Room,
     pub(crate) address: String,
     child: Child,
+    /// Those who stand for it. They leave with it.
+    standing: Mutex<Vec<Child>>,
     descriptors: usize,
 }
 
 impl<'a> House<'a> {
     /// With these servers, as a config has them. Whoever leaves without a word is not waited for long.
     pub(crate) fn new(room: &'a Room, config: &str) -> Outcome<House<'a>> {
-        let file = room.path("lariat.toml");
-        fs::write(&file, format!("session_ttl = \"5s\"\n{config}"))?;
-        let mut command = room.program(LARIAT)?;
-        command.args(["daemon", "--http", "127.0.0.1:0", "--no-token", "--config"]).arg(file);
-        command.arg("--socket").arg(room.path("s")).arg("--state-dir").arg(room.path("state"));
-        command.args(["--grace", "1s", "--term-grace", "1s", "--containers", "leave"]);
-        command.stdin(Stdio::null()).stderr(fs::File::create(room.path("daemon.log"))?);
-        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        fs::write(room.path("lariat.toml"), format!("session_ttl = \"5s\"\n{config}"))?;
+        let mut child = daemon(room)?.spawn()?;
         let said = BufReader::new(child.stdout.take().ok_or("no pipe")?);
         let address = said
             .lines()
             .map_while(Result::ok)
             .find_map(|line| Some(line.split_once("http://")?.1.trim_end_matches('/').to_owned()));
-        let mut house = House { room, address: String::new(), child, descriptors: 0 };
+        let (address_later, standing) = (String::new(), Mutex::default());
+        let mut house = House { room, address: address_later, child, standing, descriptors: 0 };
         house.address = address.ok_or_else(|| house.said())?;
         house.descriptors = house.count()?;
         Ok(house)
+    }
+
+    /// Does this while the daemon becomes the next one again and again, and is the same process each time.
+    pub(crate) fn handed_over<T>(&self, what: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        let (is_over, times) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let done = thread::scope(|scope| {
+            let replacing = scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    self.replace().map_err(|error| error.to_string())?;
+                    times.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok::<(), String>(())
+            });
+            let done = what();
+            is_over.store(true, Ordering::Relaxed);
+            replacing.join().map_err(|_| "a panic")??;
+            done
+        })?;
+        if times.into_inner() < 3 || self.said().contains("not handed over") {
+            return Err(format!("it was not handed over each time: {}", self.said()).into());
+        }
+        Ok(done)
+    }
+
+    /// Has the daemon become the next one.
+    fn replace(&self) -> Outcome {
+        let mut child = daemon(self.room)?.arg("--replace").spawn()?;
+        let said = child.stdout.take().ok_or("no pipe")?;
+        self.standing.lock().map_err(|_| "a panic")?.push(child);
+        let mut line = String::new();
+        BufReader::new(said).read_line(&mut line)?;
+        if line.starts_with("listening on ") { Ok(()) } else { Err(self.said().into()) }
     }
 
     /// With the fixture alone.
@@ -214,8 +246,17 @@ impl<'a> House<'a> {
     /// The daemon's end is everyone's.
     pub(crate) fn end(mut self) -> Outcome {
         self.child.kill()?;
-        self.child.wait()?;
+        self.leave();
         self.room.assert_empty()
+    }
+
+    fn leave(&mut self) {
+        // It may have ended as the test wished.
+        self.child.kill().ok();
+        self.child.wait().ok();
+        for child in self.standing.get_mut().into_iter().flatten() {
+            child.wait().ok();
+        }
     }
 
     /// Its descriptors, but for the event log, which is opened with the first event and kept.
@@ -234,10 +275,20 @@ impl<'a> House<'a> {
 
 impl Drop for House<'_> {
     fn drop(&mut self) {
-        // It may have ended as the test wished.
-        self.child.kill().ok();
-        self.child.wait().ok();
+        self.leave();
     }
+}
+
+/// A daemon that is about to be started. What it says before it serves can be read.
+fn daemon(room: &Room) -> Outcome<Command> {
+    let mut command = room.program(LARIAT)?;
+    command.args(["daemon", "--http", "127.0.0.1:0", "--no-token"]);
+    command.arg("--config").arg(room.path("lariat.toml"));
+    command.arg("--socket").arg(room.path("s")).arg("--state-dir").arg(room.path("state"));
+    command.args(["--grace", "1s", "--term-grace", "1s", "--containers", "leave"]);
+    let log = fs::File::options().create(true).append(true).open(room.path("daemon.log"))?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    Ok(command)
 }
 
 /// A server in a config. It does not stay awake for long.

@@ -1,4 +1,4 @@
-//! The report's shape: one host, one generation of servers after the other, none closed, all pipes
+//! As in openai/codex #18881: one host, one generation of servers after the other, none closed, all pipes
 //! open. Only the newest live; what is left of the others costs next to nothing, and answers.
 
 use crate::eyes;

@@ -8,9 +8,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::io::{BufRead, BufReader, IoSlice};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +30,6 @@ pub(crate) fn tests() -> Vec<Trial> {
         trial("handover::daemon_sigkill", daemon_sigkill),
         trial("handover::stand_in_sigkill", stand_in_sigkill),
         trial("handover::server_leaves", server_leaves),
-        trial("handover::sessions_by_http", sessions_by_http),
         trial("handover::no_program", no_program),
     ]
 }
@@ -312,52 +310,6 @@ fn server_leaves() {
     stage.close();
 }
 
-/// A session by HTTP would be lost: the daemon makes way instead, says why, and stays for whoever it has.
-fn sessions_by_http() {
-    let mut stage = Stage::without_daemon();
-    let words = stage.checker(&["by http"]);
-    let config = format!("[servers.checker]\ncommand = {:?}\nargs = {:?}\n", words[0], &words[1..]);
-    fs::write(stage.path("lariat.toml"), config).expect("a file");
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
-    let address = free.to_string();
-    stage.start_daemon(&["--config", "lariat.toml", "--no-token", "--http", &address]);
-    let daemon = stage.daemon();
-    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"},
-    }});
-    let hello = hello.to_string();
-    let mut stream = TcpStream::connect(&address).expect("a daemon");
-    write!(
-        stream,
-        "POST /servers/checker/mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
-         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{hello}",
-        hello.len()
-    )
-    .expect("somebody who listens");
-    let mut answer = String::new();
-    let is_answered = |answer: &str| answer.contains("serverInfo");
-    assert!(until(PATIENCE, || {
-        let mut piece = [0; 4096];
-        let count = stream.read(&mut piece).expect("an answer");
-        answer.push_str(&String::from_utf8_lossy(&piece[..count]));
-        is_answered(&answer)
-    }));
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("mcp-session-id"), "{answer}");
-    let mut client = stage.join();
-    let server = client.server();
-    stage.start_next();
-    let said = fs::read_to_string(stage.path("stderr")).unwrap_or_default();
-    assert!(said.contains("sessions by HTTP"), "{said}");
-    assert_eq!(client.server(), server);
-    let mut late = stage.join();
-    assert_ne!(late.server(), server, "who comes later is the next one's");
-    drop(stream);
-    client.leave();
-    late.leave();
-    assert!(until(PATIENCE, || !daemon.is_alive()), "it stays for nobody");
-    stage.close();
-}
-
 /// What is no program cannot be become: the daemon says so, and goes on as if nothing had happened.
 fn no_program() {
     let stage = Stage::new();
@@ -381,10 +333,10 @@ fn no_program() {
 }
 
 /// Asks the daemon to become this. Gives what it says.
-fn ask_to_become(stage: &Stage, program: &impl AsFd) -> Value {
+pub(crate) fn ask_to_become(stage: &Stage, program: &impl AsFd) -> Value {
     let line = UnixStream::connect(stage.path("state/daemon.sock")).expect("a daemon");
     let request = json!({
-        "version": 1, "state_dir": stage.path("state"), "args": ["lariat", "daemon"], "env": [],
+        "version": 3, "state_dir": stage.path("state"), "args": ["lariat", "daemon"], "env": [],
     });
     let here = fs::File::open(".").expect("a directory");
     let nothing = fs::File::open("/dev/null").expect("nothing");

@@ -6,9 +6,10 @@ use crate::client::Client;
 use libtest_mimic::{Failed, Trial};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -54,6 +55,10 @@ pub(crate) struct Stage {
     daemon: Option<Child>,
     /// Daemons that were replaced.
     before: Vec<Child>,
+    /// Where it is by HTTP.
+    page: Option<SocketAddr>,
+    /// What every daemon here is told.
+    options: Vec<String>,
 }
 
 impl Stage {
@@ -72,19 +77,51 @@ impl Stage {
         let dir = std::env::temp_dir().join(&token);
         fs::create_dir(&dir).expect("a directory");
         let dir = dir.canonicalize().expect("it is there");
-        Stage { dir, token, daemon: None, before: Vec::new() }
+        Stage { dir, token, daemon: None, before: Vec::new(), page: None, options: Vec::new() }
+    }
+
+    /// With one that offers these servers by HTTP.
+    pub(crate) fn offering(servers: &[(&str, bool)]) -> Stage {
+        let mut stage = Stage::without_daemon();
+        let table = |(name, share): &(&str, bool)| {
+            let line = stage.checker(&[name]);
+            let (command, args) = (json!(line[0]), json!(line[1..]));
+            format!("[servers.{name}]\ncommand = {command}\nargs = {args}\nshare = {share}\n")
+        };
+        let config: String = servers.iter().map(table).collect();
+        let file = stage.path("lariat.toml");
+        fs::write(&file, config).expect("a file");
+        let file = file.display().to_string();
+        stage.options = ["--http", "127.0.0.1:0", "--config", &file].map(String::from).into();
+        stage.start_daemon(&[]);
+        stage
+    }
+
+    /// The next daemon is told nothing of that.
+    pub(crate) fn forget_options(&mut self) {
+        self.options.clear();
+    }
+
+    /// Where the daemon is by HTTP.
+    pub(crate) fn page(&self) -> SocketAddr {
+        self.page.expect("a page")
     }
 
     pub(crate) fn start_daemon(&mut self, options: &[&str]) {
         let mut command = self.lariat("daemon");
         command.args(["--grace", RUNG, "--term-grace", RUNG, "--containers", "leave"]);
-        command.args(options).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("a program");
-        let mut line = String::new();
-        let output = child.stdout.take().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("text");
-        assert!(line.starts_with("listening on "), "{line}");
+        command.args(&self.options).args(options);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut line = || lines.next().expect("a line").expect("text");
+        let first = line();
+        assert!(first.starts_with("listening on "), "{first}");
         self.daemon = Some(child);
+        if self.options.iter().any(|word| word == "--http") {
+            let page = line();
+            let page = page.strip_prefix("page at http://").expect("where the page is");
+            self.page = page.trim_end_matches('/').parse().ok();
+        }
     }
 
     /// Has the daemon become the next one. Whoever was started for that stands for it from here on.

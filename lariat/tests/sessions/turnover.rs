@@ -1,4 +1,4 @@
-//! A manager that is refreshed again and again, as in the report, with calls in flight throughout.
+//! A manager that is refreshed again and again, as in openai/codex #18881, with calls in flight throughout.
 
 use crate::kit::{self, PATIENCE, PROMISE, Place, mute, named, server};
 use lariat::session::{Error, Manager, Session, State};
@@ -9,7 +9,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 use trials::until;
 
-/// As often as in the report, or less if there is no time.
+/// As often as in openai/codex #18881, or less if there is no time.
 fn refreshes() -> usize {
     if kit::rounds() > 1 { 123 } else { 20 }
 }
@@ -79,10 +79,10 @@ fn report() {
                 after_ten = footprint();
             }
         }
-        let after_all = footprint();
-        assert_eq!(after_ten[0], after_all[0], "descriptors");
-        assert_eq!(after_ten[1], after_all[1], "threads");
-        assert!(after_all[2] <= after_ten[2] + 2048, "memory: {after_ten:?} then {after_all:?}");
+        // No more than that. A thread with nothing to do leaves after a while, then or now.
+        let most = [after_ten[0], after_ten[1], after_ten[2] + 2048];
+        let has_grown = || footprint().iter().zip(most).any(|(now, most)| *now > most);
+        assert!(until(2 * PATIENCE, || !has_grown()), "{after_ten:?} then {:?}", footprint());
         let ended = manager.close().await.expect("nobody survives");
         assert_eq!(ended.receipts.len(), 4);
         let gone = clones[0].call("a", "echo", json!({})).await;

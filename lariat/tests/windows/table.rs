@@ -1,6 +1,6 @@
 //! The table against `lariat run`, and what a host would notice.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
@@ -16,13 +16,11 @@ use trials::{Death, Misbehaviour, Subject, Witness, until};
 /// A console without a window, as hosts with windows give their servers.
 const CREATE_NO_WINDOW: u32 = 0x0800_0000;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 type Test = fn() -> Result<(), Failed>;
 
-pub(crate) fn main() {
-    trials::misbehave_if_asked();
-    serve_if_asked();
+pub(crate) fn tests() -> Vec<Trial> {
     let tests: [(&str, Test); 12] = [
         ("bytes::64-MiB-are-the-same", large),
         ("bytes::100000-frames-are-the-same", small),
@@ -40,16 +38,16 @@ pub(crate) fn main() {
     let mut trials: Vec<Trial> =
         tests.into_iter().map(|(name, test)| Trial::test(name, test)).collect();
     trials.extend(table());
-    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+    trials
 }
 
 /// Plays a server if asked.
-fn serve_if_asked() {
+pub(crate) fn serve_if_asked() {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("__echo") => {
             let (mut stdin, mut stdout) = (std::io::stdin().lock(), std::io::stdout());
-            let mut buffer = vec![0; 64 << 10];
+            let mut buffer = vec![0; 16 << 10];
             while let Ok(n) = stdin.read(&mut buffer) {
                 if n == 0 || stdout.write_all(&buffer[..n]).and_then(|()| stdout.flush()).is_err() {
                     break;
@@ -58,12 +56,17 @@ fn serve_if_asked() {
             leave(0)
         }
         Some("__serve") => {
+            let manner = args.next().unwrap_or_default();
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {
                 let asked: Value = serde_json::from_str(&line).unwrap_or_default();
                 let result = match asked["method"].as_str() {
                     Some("initialize") => json!({"protocolVersion": "2025-06-18",
                         "serverInfo": {"name": "a server", "version": "7"}, "capabilities": {}}),
                     Some("tools/list") => json!({"tools": [{"name": "hammer"}, {"name": "nail"}]}),
+                    // What comes back says what was asked, and who was.
+                    Some("tools/call") => {
+                        json!({"pid": std::process::id(), "said": asked["params"]["arguments"]})
+                    }
                     _ => json!({}),
                 };
                 let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": result});
@@ -72,12 +75,22 @@ fn serve_if_asked() {
                     let mut out = std::io::stdout();
                     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
                 }
+                match (manner.as_str(), asked["method"].as_str()) {
+                    ("stuck", Some("tools/list")) => drop(until(PATIENCE, || false)),
+                    ("floods", Some("tools/list")) => drop(thread::spawn(flood)),
+                    _ => {}
+                }
             }
             leave(0)
         }
         Some("__deaf") => {
-            until(Duration::from_secs(120), || false);
+            // Longer than any trial takes, on whatever machine: a bystander that leaves by itself looks harmed.
+            until(Duration::from_secs(900), || false);
             leave(0)
+        }
+        Some("__complain-and-exit") => {
+            std::io::stderr().write_all(b"the reason").ok();
+            leave(3)
         }
         Some("__exit") => leave(args.next().and_then(|code| code.parse().ok()).unwrap_or(1)),
         Some("__complain") => {
@@ -93,25 +106,32 @@ fn serve_if_asked() {
     }
 }
 
+/// Says what nobody has asked for, until nobody listens.
+fn flood() {
+    let note = json!({"jsonrpc": "2.0", "method": "notifications/x", "params": "y".repeat(8000)});
+    let text = format!("{note}\n");
+    while std::io::stdout().write_all(text.as_bytes()).is_ok() {}
+}
+
 #[expect(clippy::disallowed_methods, clippy::exit, reason = "a server's part is over")]
-fn leave(code: i32) -> ! {
+pub(crate) fn leave(code: i32) -> ! {
     std::process::exit(code)
 }
 
-fn own() -> PathBuf {
+pub(crate) fn own() -> PathBuf {
     std::env::current_exe().expect("a path")
 }
 
-fn lariat() -> PathBuf {
+pub(crate) fn lariat() -> PathBuf {
     // Where it was built may be written in another system's way.
     std::path::absolute(env!("CARGO_BIN_EXE_lariat")).expect("a path")
 }
 
 /// A state directory of its own, gone at the end.
-struct Place(PathBuf);
+pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         static PLACES: AtomicU32 = AtomicU32::new(0);
         let number = PLACES.fetch_add(1, Ordering::SeqCst);
         let path =
@@ -150,7 +170,7 @@ impl Place {
         serde_json::from_slice(&text).expect("JSON")
     }
 
-    fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         fs::read_dir(self.0.join("sessions")).map_or(0, Iterator::count)
     }
 }
@@ -162,9 +182,13 @@ impl Drop for Place {
     }
 }
 
+/// Whether everything is to be tried, or what there is time for.
 #[expect(clippy::disallowed_methods, reason = "a runner of tests is told so by its caller")]
+pub(crate) fn everything() -> bool {
+    std::env::var_os("LARIAT_TRIALS").is_some_and(|how_much| how_much == "full")
+}
+
 fn table() -> Vec<Trial> {
-    let everything = std::env::var_os("LARIAT_TRIALS").is_some_and(|how_much| how_much == "full");
     let deaths = [Death::StdinEof, Death::WrapperKilled, Death::HostKilled];
     let mut trials = Vec::new();
     for &misbehaviour in Misbehaviour::ALL {
@@ -180,7 +204,8 @@ fn table() -> Vec<Trial> {
                 wrap.extend(words.map(OsString::from));
                 wrap.extend([place.0.clone().into_os_string(), "--".into()]);
                 let subject = Subject::wrapped(own(), wrap);
-                trials::run_in_turn(everything, misbehaviour, death, &subject).map_err(Failed::from)
+                trials::run_in_turn(everything(), misbehaviour, death, &subject)
+                    .map_err(Failed::from)
             }));
         }
     }
@@ -189,15 +214,31 @@ fn table() -> Vec<Trial> {
 
 /// Writes everything, reads until the end, and says what came back and how the wrapper left.
 fn exchange(mut command: Command, bytes: Vec<u8>) -> (Vec<u8>, i32) {
-    let mut child = command.spawn().expect("the wrapper starts");
+    let mut child = started(&mut command);
     let (mut stdin, mut stdout) =
         (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
-    let writer = thread::spawn(move || stdin.write_all(&bytes).map(|()| drop(stdin)));
+    // Piece by piece: Wine loses a thread that writes much at once while the machine is busy.
+    let writer =
+        thread::spawn(move || bytes.chunks(16 << 10).try_for_each(|it| stdin.write_all(it)));
     let mut back = Vec::new();
     stdout.read_to_end(&mut back).expect("it can be read");
     // A server that did not start reads nothing.
     let _refused = writer.join().expect("the writer ends");
     (back, child.wait().expect("the wrapper ends").code().expect("a code"))
+}
+
+/// A process of this command. Now and then Wine cannot start one at all, and can a moment later.
+pub(crate) fn started(command: &mut Command) -> Child {
+    const INTERNAL_ERROR: i32 = 1359;
+    let mut child = command.spawn();
+    until(PATIENCE, || {
+        let failed = child.as_ref().is_err_and(|e| e.raw_os_error() == Some(INTERNAL_ERROR));
+        if failed {
+            child = command.spawn();
+        }
+        !failed
+    });
+    child.expect("it starts")
 }
 
 fn large() -> Result<(), Failed> {
@@ -334,7 +375,8 @@ fn probed() -> Result<(), Failed> {
     let mut command = Command::new(lariat());
     command.args(["probe", "--json", "--"]).arg(own()).arg("__serve");
     let output = command.creation_flags(CREATE_NO_WINDOW).stdin(Stdio::null()).output()?;
-    let found: Value = serde_json::from_slice(&output.stdout)?;
+    let found: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|e| format!("{e}: {}", String::from_utf8_lossy(&output.stderr)))?;
     assert_eq!(found["server"]["name"], "a server");
     assert_eq!(found["tools"], json!(["hammer", "nail"]));
     assert_eq!(found["processes_peak"], 1);

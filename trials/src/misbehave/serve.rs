@@ -7,7 +7,7 @@ use super::Script;
 use super::process::{
     block, fork, is_hung_up, leave, new_session, read, signal_descriptor, wait_for, write_all,
 };
-use super::scan::member;
+use crate::speech::{Answer, answer};
 
 /// What the server does at the end of input.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,42 +74,13 @@ fn take_input(script: &Script, pending: &mut Vec<u8>) -> bool {
     pending.extend_from_slice(&chunk[..got]);
     while let Some(at) = pending.iter().position(|&byte| byte == b'\n') {
         let line: Vec<u8> = pending.drain(..=at).collect();
-        if let Some(reply) = std::str::from_utf8(&line).ok().and_then(|line| answer(script, line)) {
-            write_all(1, reply.as_bytes());
+        match str::from_utf8(&line).map_or(Answer::Nothing, |line| answer(&script.verb, line)) {
+            Answer::Reply(reply) => write_all(1, reply.as_bytes()),
+            Answer::Hangs => script.note("call"),
+            Answer::Nothing => {}
         }
     }
     true
-}
-
-/// The reply to one message; none to notifications, responses and calls that hang.
-fn answer(script: &Script, line: &str) -> Option<String> {
-    let id = member(line, "id")?;
-    let method = member(line, "method")?.trim_matches('"');
-    let params = member(line, "params").unwrap_or("{}");
-    let result = match method {
-        "initialize" => {
-            let version = member(params, "protocolVersion").unwrap_or(r#""2025-06-18""#);
-            let name = &script.verb;
-            format!(
-                r#"{{"protocolVersion":{version},"capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"{name}","version":"0"}}}}"#
-            )
-        }
-        "ping" => "{}".to_owned(),
-        "tools/list" => {
-            let tool = |name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#);
-            format!(r#"{{"tools":[{},{}]}}"#, tool("echo"), tool("hang"))
-        }
-        "tools/call" if member(params, "name") == Some(r#""hang""#) => {
-            script.note("call");
-            return None;
-        }
-        "tools/call" => r#"{"content":[{"type":"text","text":"done"}]}"#.to_owned(),
-        _ => {
-            let error = r#"{"code":-32601,"message":"no such method"}"#;
-            return Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n"));
-        }
-    };
-    Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n"))
 }
 
 /// Starts a deaf child in a session of its own.

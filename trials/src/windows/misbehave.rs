@@ -13,10 +13,10 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::windows::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use windows_sys::Win32::System::Console::{CTRL_BREAK_EVENT, CTRL_C_EVENT, SetConsoleCtrlHandler};
 
 /// The argument by which a binary knows that it is to play a part.
@@ -29,6 +29,9 @@ pub(crate) const BYSTANDER: &str = "LARIAT_TRIAL_BYSTANDER";
 pub(crate) const INTERRUPTED: &str = "interrupted";
 /// What the runner adds to the roll when the death comes.
 pub(crate) const END: &str = "end";
+
+/// What a line begins with by which a member says that it is there.
+pub(crate) const UP: &str = "up ";
 /// How long any helper process lives at most.
 const LIFETIME: Duration = Duration::from_secs(180);
 
@@ -60,6 +63,19 @@ fn leave(code: i32) -> ! {
     std::process::exit(code)
 }
 
+/// Writes a line of its own into the roll. Two who append at the same time can write over each other under
+/// Wine, so it is looked for and written again. Never created anew: a roll that has vanished calls the play off.
+pub(crate) fn note(roll: &Path, line: &str) {
+    until(Duration::from_secs(10), || {
+        let Ok(text) = std::fs::read_to_string(roll) else { return !roll.exists() };
+        let is_there = text.lines().any(|there| there == line);
+        if let (false, Ok(mut file)) = (is_there, OpenOptions::new().append(true).open(roll)) {
+            file.write_all(format!("{line}\n").as_bytes()).ok();
+        }
+        is_there
+    });
+}
+
 /// What a member of the tree has to know.
 #[derive(Clone, Debug)]
 struct Script {
@@ -73,10 +89,9 @@ struct Script {
 impl Script {
     /// Reports that this process, or one that cannot speak for itself, is what it is to be.
     fn up(&self) {
-        let Some(roll) = &self.roll else { return };
-        // Never created anew: a roll that has vanished calls the play off.
-        if let Ok(mut file) = OpenOptions::new().append(true).open(roll) {
-            file.write_all(b"up\n").ok();
+        if let Some(roll) = &self.roll {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            note(roll, &format!("{UP}{}-{}", std::process::id(), now.as_nanos()));
         }
     }
 

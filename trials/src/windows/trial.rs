@@ -6,7 +6,7 @@
 mod bystander;
 mod stage;
 
-use super::misbehave::{END, FLAG};
+use super::misbehave::{END, FLAG, UP, note};
 use super::subject::Subject;
 use super::table::{Cell, Death, Misbehaviour, Moment};
 use super::witness::Witness;
@@ -14,9 +14,10 @@ use super::world::{Process, problem, until};
 use crate::verdict::Verdict;
 use bystander::Bystander;
 use stage::Stage;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -108,8 +109,12 @@ impl<'a> Trial<'a> {
         if self.cell.moment == Moment::Ready {
             let wanted = self.cell.misbehaviour.members();
             if !until(self.times() * START_UP, || self.roll.members() >= wanted) {
-                let came = self.roll.members();
-                return Err(format!("only {came} of {wanted} members came up"));
+                let (came, there) = (self.roll.members(), self.witness.look().len());
+                return Err(match (came, there) {
+                    // They were made, and have not got as far as their first words.
+                    (0, 1..) => format!("{there} are there and have not begun"),
+                    _ => format!("only {came} of {wanted} members came up, {there} are there"),
+                });
             }
         }
         let seen = self.witness.look().len();
@@ -175,13 +180,11 @@ impl Roll {
 
     fn members(&self) -> usize {
         let text = fs::read_to_string(&self.0).unwrap_or_default();
-        text.lines().filter(|line| *line == "up").count()
+        text.lines().filter(|line| line.starts_with(UP)).collect::<BTreeSet<_>>().len()
     }
 
     fn add(&self, line: &str) {
-        if let Ok(mut file) = OpenOptions::new().append(true).open(&self.0) {
-            file.write_all(format!("{line}\n").as_bytes()).ok();
-        }
+        note(&self.0, line);
     }
 
     /// Somebody may have it open at the moment.

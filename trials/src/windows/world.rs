@@ -13,8 +13,9 @@ use windows_sys::Win32::System::Diagnostics::ToolHelp::{
 };
 use windows_sys::Win32::System::SystemInformation::GetSystemTimeAsFileTime;
 use windows_sys::Win32::System::Threading::{
-    GetProcessTimes, OpenProcess, PROCESS_BASIC_INFORMATION, PROCESS_QUERY_INFORMATION,
-    PROCESS_SYNCHRONIZE, PROCESS_TERMINATE, PROCESS_VM_READ, TerminateProcess, WaitForSingleObject,
+    GetProcessHandleCount, GetProcessTimes, OpenProcess, PROCESS_BASIC_INFORMATION,
+    PROCESS_QUERY_INFORMATION, PROCESS_SYNCHRONIZE, PROCESS_TERMINATE, PROCESS_VM_READ,
+    TerminateProcess, WaitForSingleObject,
 };
 
 /// Waits until the condition holds, looking often; says whether it did before the deadline. It is
@@ -69,6 +70,19 @@ impl Process {
     #[must_use]
     pub fn is_alive(self) -> bool {
         self.open(PROCESS_SYNCHRONIZE).is_some_and(|handle| runs(&handle))
+    }
+
+    /// How many threads and how many handles it has.
+    #[must_use]
+    pub fn footprint(self) -> [usize; 2] {
+        let threads =
+            everybody().iter().find(|one| one.process == self).map_or(0, |one| one.threads);
+        let mut handles = 0;
+        let process = self.open(PROCESS_QUERY_INFORMATION);
+        // SAFETY: the handle is open, and the number goes to one of ours.
+        let _known = process
+            .map(|process| unsafe { GetProcessHandleCount(process.as_raw_handle(), &mut handles) });
+        [threads, handles as usize]
     }
 
     /// Ends this very process and no other.
@@ -133,6 +147,7 @@ pub(crate) struct Listed {
     pub(crate) process: Process,
     pub(crate) parent: u32,
     pub(crate) name: String,
+    threads: usize,
 }
 
 /// Everybody who is alive now.
@@ -158,6 +173,7 @@ pub(crate) fn everybody() -> Vec<Listed> {
             process,
             parent: entry.th32ParentProcessID,
             name,
+            threads: entry.cntThreads as usize,
         }));
         // SAFETY: as above.
         more = unsafe { Process32NextW(list.as_raw_handle(), &mut entry) } != 0;

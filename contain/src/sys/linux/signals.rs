@@ -116,24 +116,6 @@ pub mod number {
     };
 }
 
-/// The name of a signal as receipts spell it, `TERM` for 15.
-pub fn name(signal: i32) -> String {
-    let known = match signal {
-        libc::SIGHUP => "HUP",
-        libc::SIGINT => "INT",
-        libc::SIGQUIT => "QUIT",
-        libc::SIGABRT => "ABRT",
-        libc::SIGKILL => "KILL",
-        libc::SIGUSR1 => "USR1",
-        libc::SIGUSR2 => "USR2",
-        libc::SIGSEGV => "SEGV",
-        libc::SIGPIPE => "PIPE",
-        libc::SIGTERM => "TERM",
-        other => return other.to_string(),
-    };
-    known.into()
-}
-
 /// Kills everyone in this pid namespace but its first process, which must be the caller.
 pub(crate) fn kill_namespace() {
     if rustix::process::getpid().is_init() {

@@ -32,18 +32,24 @@ pub(crate) const VERB: &str = "__hold";
 /// The descriptor on which a guardian finds its socket.
 pub(crate) const SOCKET: RawFd = 3;
 
+/// And what it keeps open for its owner, if the brief says that there is something.
+pub(crate) const KEPT: RawFd = 4;
+
 /// What a guardian is told on its command line, before `--` and the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Brief {
     pub(crate) mark: Mark,
     pub(crate) ladder: Ladder,
+    /// There is a descriptor to be kept.
+    pub(crate) keeps: bool,
 }
 
 impl Brief {
     pub(crate) fn encode(&self) -> String {
         let Ladder { grace, term_grace, linger, look } = self.ladder;
         let times = [grace, term_grace, linger, look].map(|d| d.as_millis().to_string()).join(",");
-        format!("{}:{}:{times}", Backend::Session.name(), self.mark.number())
+        let (mark, keeps) = (self.mark.number(), u8::from(self.keeps));
+        format!("{}:{mark}:{times}:{keeps}", Backend::Session.name())
     }
 
     fn decode(text: &str) -> Option<Brief> {
@@ -53,7 +59,8 @@ impl Brief {
         let mut times = parts.next()?.split(',').map(|t| t.parse().ok().map(Duration::from_millis));
         let mut time = || times.next().flatten();
         let ladder = Ladder { grace: time()?, term_grace: time()?, linger: time()?, look: time()? };
-        Some(Brief { mark, ladder })
+        let keeps = parts.next()? == "1";
+        Some(Brief { mark, ladder, keeps })
     }
 }
 
@@ -94,7 +101,12 @@ fn live(owner: OwnedFd, brief: &Brief, command: Vec<OsString>) -> i32 {
     let _already_leader = rustix::process::setsid();
     // Neither we nor the command may hold what the host leaked: perhaps the other end of a pipe that
     // somebody waits for.
-    close_leaked_above(SOCKET);
+    close_leaked_above(if brief.keeps { KEPT } else { SOCKET });
+    if brief.keeps {
+        // It closes when both processes of ours have left, and the command never has it.
+        // SAFETY: the owner placed it on this number before exec. Were it not open, this would fail.
+        unsafe { libc::fcntl(KEPT, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
     let (Ok(line), Ok((told, tell))) = (Line::new(owner), std::io::pipe()) else { return 125 };
     // Nothing but the socket ends these two; whoever signals all of ours means the owner.
     let mask = block_signals();
@@ -257,6 +269,12 @@ fn block_signals() -> libc::sigset_t {
     unsafe { before.assume_init() }
 }
 
+/// Closes whatever leaked into this process and is no standard stream: perhaps the other end of a pipe
+/// that somebody waits for. For a program that has only begun.
+pub fn close_leaked() {
+    close_leaked_above(2);
+}
+
 /// Closes descriptors above this one that leaked into this process over exec. What survived an exec
 /// lacks close-on-exec, and whatever this program or the system's libraries opened has it; some of
 /// those the kernel guards, and closing one would end us.
@@ -293,9 +311,11 @@ mod tests {
 
     #[test]
     fn a_brief_survives_the_command_line() {
-        let brief = Brief { mark: Mark::random().unwrap(), ladder: Ladder::default() };
-        assert_eq!(Brief::decode(&brief.encode()), Some(brief));
-        for text in ["", "session", "session:1:2", "what:1:1,2,3,4", "session:2:1,2,3,4"] {
+        for keeps in [false, true] {
+            let brief = Brief { mark: Mark::random().unwrap(), ladder: Ladder::default(), keeps };
+            assert_eq!(Brief::decode(&brief.encode()), Some(brief));
+        }
+        for text in ["", "session", "session:1:2:0", "what:1:1,2,3,4:0", "session:2:1,2,3,4:0"] {
             assert_eq!(Brief::decode(text), None, "{text}");
         }
         let member = Member { pid: 7, start: 11 };

@@ -4,12 +4,13 @@
 //! is left between the two is a few microseconds in which the process would have to leave, be
 //! waited for, and the numbers go once around.
 
-use crate::kin::Row;
+use crate::kin::{Row, kin};
 use crate::member::Member;
 use crate::report::Exit;
 use crate::sys::macos::mark::Search;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::mem::MaybeUninit;
 
@@ -105,6 +106,22 @@ pub(crate) fn look(pid: i32) -> Option<Seen> {
         exit_status: 0,
         name: text(&info.pbsi_comm),
     })
+}
+
+/// The kernel's short name for a process; none if it is gone.
+pub fn name(member: Member) -> Option<String> {
+    look(member.pid).filter(|seen| seen.member == member).map(|seen| seen.name)
+}
+
+/// Everyone who descends from this process or is in a session with one who does, itself included. Who
+/// has left both is known to the tree's guardian alone. Nobody if the processes cannot be listed.
+pub fn around(leader: Member) -> Vec<Member> {
+    let me = rustix::process::getpid().as_raw_pid();
+    let rows = picture(None, |_| {}).unwrap_or_default();
+    let alive: HashSet<Member> =
+        rows.iter().filter(|row| row.alive).map(|row| row.member).collect();
+    let found = kin(&rows, Some(leader), &HashMap::new(), me);
+    found.into_keys().filter(|member| alive.contains(member)).collect()
 }
 
 fn text(name: &[libc::c_char]) -> String {

@@ -1,7 +1,7 @@
 //! A tree as its owner sees it: start it, ask it to leave, be told that it is empty.
 
 use super::Backend;
-use super::guardian::{Brief, SOCKET, VERB};
+use super::guardian::{Brief, KEPT, SOCKET, VERB};
 use super::mark::{Mark, sweep};
 use super::socket::{self, Line, Received};
 use crate::choice::Choice;
@@ -15,7 +15,7 @@ use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -68,11 +68,27 @@ impl Tree {
     /// Starts the command. Returns once it runs, or with the reason why it does not; then nothing
     /// is left of it.
     pub fn spawn(spec: Spec) -> Result<Tree, Error> {
+        let mark = Mark::random().map_err(|e| Error::Spawn(SpawnStage::Holder, e))?;
+        Tree::spawn_marked(spec, mark, None)
+    }
+
+    /// The same with a mark that was written down before. `keep` stays open for as long as this
+    /// process or one of the guardian's has it: a lock on it says that somebody cares.
+    pub fn spawn_marked(
+        spec: Spec,
+        mark: Mark,
+        keep: Option<BorrowedFd<'_>>,
+    ) -> Result<Tree, Error> {
         let failed = |e| Error::Spawn(SpawnStage::Holder, e);
         let (Choice::Auto | Choice::Named(Backend::Session)) = spec.backend;
-        let mark = Mark::random().map_err(failed)?;
-        let (ours, theirs) = socket::pair().map_err(|e| Error::Spawn(SpawnStage::Socket, e))?;
-        let brief = Brief { mark, ladder: spec.ladder };
+        let (ours, socket) = socket::pair().map_err(|e| Error::Spawn(SpawnStage::Socket, e))?;
+        // Above both numbers, so that putting one in its place cannot close the other.
+        let above = |fd: BorrowedFd<'_>| {
+            rustix::io::fcntl_dupfd_cloexec(fd, KEPT + 1).map_err(|e| failed(e.into()))
+        };
+        let theirs = [socket.as_fd()].into_iter().chain(keep).map(above);
+        let theirs = theirs.collect::<Result<Vec<OwnedFd>, Error>>()?;
+        let brief = Brief { mark, ladder: spec.ladder, keeps: keep.is_some() };
         let mut command = std::process::Command::new(&spec.holder);
         command.arg(VERB).arg(brief.encode()).arg("--").arg(spec.program).args(spec.args);
         command.stdin(spec.stdin).stdout(spec.stdout).stderr(spec.stderr);
@@ -84,24 +100,26 @@ impl Tree {
         if let Some(cwd) = spec.cwd {
             command.current_dir(cwd);
         }
-        let socket = theirs.as_raw_fd();
-        // SAFETY: between fork and exec only setpgid, dup2 and fcntl are called, all of which are
-        // async-signal-safe; `socket` stays open in the parent until spawn has returned.
+        let places: Vec<(RawFd, RawFd)> =
+            theirs.iter().map(AsRawFd::as_raw_fd).zip([SOCKET, KEPT]).collect();
+        // SAFETY: between fork and exec only setpgid and dup2 are called, both of which are
+        // async-signal-safe; what is copied stays open in the parent until spawn has returned, and
+        // is above every place that it goes to.
         unsafe {
             command.pre_exec(move || {
                 // A terminal's signals are meant for the owner, not for its guardian.
                 let _already_leader = rustix::process::setpgid(None, None);
-                // dup2 onto itself would leave close-on-exec set.
-                let placed = if socket == SOCKET {
-                    libc::fcntl(SOCKET, libc::F_SETFD, 0)
-                } else {
-                    libc::dup2(socket, SOCKET)
-                };
-                if placed < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+                for (from, to) in &places {
+                    if libc::dup2(*from, *to) < 0 {
+                        return Err(io::Error::last_os_error());
+                    }
+                }
+                Ok(())
             });
         }
         let mut starter = command.spawn().map_err(failed)?;
-        drop((theirs, command));
+        // Every copy of its end: only then is its death heard.
+        drop((theirs, socket, command));
         // It forks the guardian and leaves; not waiting would leave a zombie in the owner.
         starter.wait().map_err(failed)?;
         let mut tree = Tree {
@@ -169,6 +187,16 @@ impl Tree {
         };
         let due = Instant::now() + rungs + OVERDUE;
         self.overdue = Some(self.overdue.map_or(due, |before| before.min(due)));
+    }
+
+    /// Passes a signal to the command alone; nothing ends.
+    pub fn forward(&self, signal: i32) {
+        self.guardian.say(&Order::Forward(signal).encode());
+    }
+
+    /// When [`Tree::event`] wants to be called even if nothing happens.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.overdue.filter(|_| !self.is_over)
     }
 
     /// What has happened since the last call. Never blocks; [`AsFd`] says when to call.

@@ -19,9 +19,9 @@ use std::ptr;
 use windows_sys::Win32::System::Console::{STD_ERROR_HANDLE, STD_INPUT_HANDLE, STD_OUTPUT_HANDLE};
 use windows_sys::Win32::System::SystemInformation::GetSystemDirectoryW;
 use windows_sys::Win32::System::Threading::{
-    CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW, CREATE_SUSPENDED, CREATE_UNICODE_ENVIRONMENT,
-    CreateProcessW, DeleteProcThreadAttributeList, EXTENDED_STARTUPINFO_PRESENT,
-    InitializeProcThreadAttributeList, LPPROC_THREAD_ATTRIBUTE_LIST,
+    CREATE_BREAKAWAY_FROM_JOB, CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW, CREATE_SUSPENDED,
+    CREATE_UNICODE_ENVIRONMENT, CreateProcessW, DeleteProcThreadAttributeList,
+    EXTENDED_STARTUPINFO_PRESENT, InitializeProcThreadAttributeList, LPPROC_THREAD_ATTRIBUTE_LIST,
     PROC_THREAD_ATTRIBUTE_HANDLE_LIST, PROC_THREAD_ATTRIBUTE_JOB_LIST, PROCESS_INFORMATION,
     ResumeThread, STARTF_USESTDHANDLES, STARTUPINFOEXW, TerminateProcess,
     UpdateProcThreadAttribute,
@@ -36,6 +36,36 @@ pub(crate) struct Launched {
 
 /// Starts the command in the job.
 pub(crate) fn launch(spec: &Spec, job: &Job) -> Result<Launched, Error> {
+    let shares_console = console::is_attached();
+    // Without a console to share, a command would open a window with one.
+    let window = if shares_console { 0 } else { CREATE_NO_WINDOW };
+    let jobs = [job.as_handle().as_raw_handle()];
+    let Born { process, thread, pid } = create(spec, &jobs, CREATE_SUSPENDED | window)?;
+    wake(process, &thread, pid, job)
+        .map(|process| Launched { process, shares_console })
+        .map_err(|e| Error::Spawn(SpawnStage::Job, e))
+}
+
+/// Starts a program that nobody holds, with a console of its own that has no window: what it starts
+/// can be asked there to leave. It is in none of the jobs that this process is in, if those let it
+/// go; false if they do not, and it ends with them.
+pub fn detach(spec: Spec) -> Result<bool, Error> {
+    let is_kept = |e: &io::Error| e.kind() == io::ErrorKind::PermissionDenied;
+    match create(&spec, &[], CREATE_NO_WINDOW | CREATE_BREAKAWAY_FROM_JOB) {
+        Ok(_) => Ok(true),
+        Err(Error::Exec(e)) if is_kept(&e) => create(&spec, &[], CREATE_NO_WINDOW).map(|_| false),
+        Err(e) => Err(e),
+    }
+}
+
+/// A process that has just been made, and its first thread.
+struct Born {
+    process: OwnedHandle,
+    thread: OwnedHandle,
+    pid: u32,
+}
+
+fn create(spec: &Spec, jobs: &[RawHandle], flags: u32) -> Result<Born, Error> {
     let (program, mut line) = command_line(spec)?;
     let environment = spec.env.as_deref().map(environment).transpose().map_err(Error::Exec)?;
     let directory = spec.cwd.as_deref().map(|cwd| ended(cwd.as_os_str())).transpose()?;
@@ -46,9 +76,8 @@ pub(crate) fn launch(spec: &Spec, job: &Job) -> Result<Launched, Error> {
         spec.stderr.inheritable(STD_ERROR_HANDLE).map_err(stdio)?,
     ];
     let handles = streams.each_ref().map(AsRawHandle::as_raw_handle);
-    let jobs = [job.as_handle().as_raw_handle()];
     let mut attributes =
-        Attributes::new(&jobs, &handles).map_err(|e| Error::Spawn(SpawnStage::Job, e))?;
+        Attributes::new(jobs, &handles).map_err(|e| Error::Spawn(SpawnStage::Job, e))?;
     // SAFETY: plain numbers and pointers, for which zero means that nothing is wanted.
     let mut startup: STARTUPINFOEXW = unsafe { std::mem::zeroed() };
     startup.StartupInfo.cb = size_of::<STARTUPINFOEXW>() as u32;
@@ -59,19 +88,14 @@ pub(crate) fn launch(spec: &Spec, job: &Job) -> Result<Launched, Error> {
         startup.StartupInfo.hStdError,
     ] = handles;
     startup.lpAttributeList = attributes.list();
-    let shares_console = console::is_attached();
-    let mut flags = CREATE_SUSPENDED
+    let flags = flags
         | CREATE_NEW_PROCESS_GROUP
         | CREATE_UNICODE_ENVIRONMENT
         | EXTENDED_STARTUPINFO_PRESENT;
-    if !shares_console {
-        // Without a console to share, a command would open a window with one.
-        flags |= CREATE_NO_WINDOW;
-    }
     // SAFETY: plain numbers and handles, for which zero means none.
     let mut born: PROCESS_INFORMATION = unsafe { std::mem::zeroed() };
     // SAFETY: the texts end with a zero (the environment with two) and the line may be written to;
-    // they, the streams and the job outlive the call, and so does the list of attributes, which
+    // they, the streams and the jobs outlive the call, and so does the list of attributes, which
     // the startup information is followed by, as its flag says.
     let created = unsafe {
         CreateProcessW(
@@ -94,9 +118,7 @@ pub(crate) fn launch(spec: &Spec, job: &Job) -> Result<Launched, Error> {
     let (process, thread) = unsafe {
         (OwnedHandle::from_raw_handle(born.hProcess), OwnedHandle::from_raw_handle(born.hThread))
     };
-    wake(process, &thread, born.dwProcessId, job)
-        .map(|process| Launched { process, shares_console })
-        .map_err(|e| Error::Spawn(SpawnStage::Job, e))
+    Ok(Born { process, thread, pid: born.dwProcessId })
 }
 
 /// Lets the command run, now that it is known to be held.
@@ -221,7 +243,9 @@ impl<'a> Attributes<'a> {
             return Err(io::Error::last_os_error());
         }
         let mut attributes = Attributes { list, _pointed_to: PhantomData };
-        attributes.set(PROC_THREAD_ATTRIBUTE_JOB_LIST, jobs)?;
+        if !jobs.is_empty() {
+            attributes.set(PROC_THREAD_ATTRIBUTE_JOB_LIST, jobs)?;
+        }
         attributes.set(PROC_THREAD_ATTRIBUTE_HANDLE_LIST, handles)?;
         Ok(attributes)
     }

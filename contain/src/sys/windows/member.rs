@@ -5,12 +5,15 @@
 
 use crate::member::Member;
 use std::io;
+use std::mem;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::time::Duration;
 use windows_sys::Wdk::System::Threading::{NtQueryInformationProcess, ProcessBasicInformation};
 use windows_sys::Win32::Foundation::{FILETIME, INVALID_HANDLE_VALUE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
 };
+use windows_sys::Win32::System::ProcessStatus::{K32GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS};
 use windows_sys::Win32::System::Threading::{
     GetCurrentProcess, GetProcessTimes, OpenProcess, PROCESS_BASIC_INFORMATION, PROCESS_NAME_WIN32,
     PROCESS_QUERY_INFORMATION, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE,
@@ -106,25 +109,110 @@ pub fn name(member: Member) -> Option<String> {
 /// Who started this process, if that process has not gone: its number may be another's by now,
 /// which then began after us.
 pub fn parent() -> Option<Handle> {
+    // SAFETY: takes nothing; the pseudo handle needs no closing and is valid for ever.
+    let own = unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) };
+    let handle = Handle::open(starter(own)?).ok()?;
+    (handle.member.start <= Member::current()?.start).then_some(handle)
+}
+
+/// The number that the process had which started this one.
+fn starter(process: BorrowedHandle<'_>) -> Option<u32> {
     // SAFETY: plain numbers and a pointer that is never followed; all zeros are a value of it.
-    let mut basic: PROCESS_BASIC_INFORMATION = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is as large as it is said to be; the pseudo handle needs no closing.
+    let mut basic: PROCESS_BASIC_INFORMATION = unsafe { mem::zeroed() };
+    // SAFETY: the handle is open, and the structure is as large as it is said to be.
     let status = unsafe {
         NtQueryInformationProcess(
-            GetCurrentProcess(),
+            process.as_raw_handle(),
             ProcessBasicInformation,
             (&raw mut basic).cast(),
             size_of_val(&basic) as u32,
             std::ptr::null_mut(),
         )
     };
-    let pid = u32::try_from(basic.InheritedFromUniqueProcessId).ok().filter(|_| status >= 0)?;
-    let handle = Handle::open(pid).ok()?;
-    (handle.member.start <= Member::current()?.start).then_some(handle)
+    u32::try_from(basic.InheritedFromUniqueProcessId).ok().filter(|_| status >= 0)
+}
+
+/// What a process is and has used, for those who look on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The file name of its program.
+    pub name: String,
+    /// The number of the process that started it; 0 if that cannot be told. It may be another's by
+    /// now.
+    pub parent: i32,
+    /// Its memory in bytes.
+    pub resident: u64,
+    /// Its time on the CPU.
+    pub time: Duration,
+}
+
+/// Looks at a process, unless it has gone or is not ours to look at.
+pub fn look(member: Member) -> Option<Seen> {
+    let handle = member.open()?;
+    let path = handle.path().unwrap_or_default();
+    Some(Seen {
+        name: path.rsplit('\\').next().unwrap_or_default().to_owned(),
+        parent: starter(handle.as_handle()).unwrap_or(0).cast_signed(),
+        resident: memory(&handle),
+        time: times(handle.as_handle()).map_or(Duration::ZERO, |times| times.used),
+    })
+}
+
+/// The memory of the process that has this number now, in bytes.
+pub fn resident(pid: i32) -> Option<u64> {
+    Handle::open(pid.cast_unsigned()).ok().map(|handle| memory(&handle))
+}
+
+fn memory(handle: &Handle) -> u64 {
+    // SAFETY: plain numbers, all zeros are a value of it.
+    let mut counters: PROCESS_MEMORY_COUNTERS = unsafe { mem::zeroed() };
+    counters.cb = size_of_val(&counters) as u32;
+    // SAFETY: the handle is open, and the structure is as large as it says and as is said here.
+    let found = unsafe {
+        let process = handle.process.as_raw_handle();
+        K32GetProcessMemoryInfo(process, &mut counters, size_of_val(&counters) as u32)
+    };
+    if found == 0 { 0 } else { counters.WorkingSetSize as u64 }
 }
 
 /// The number of every process that there is.
 pub(crate) fn everybody() -> io::Result<Vec<u32>> {
+    Ok(snapshot()?.into_iter().map(|listed| listed.pid).collect())
+}
+
+/// How many threads there are on this machine: at least as many as processes.
+pub fn threads() -> Option<usize> {
+    Some(snapshot().ok()?.into_iter().map(|listed| listed.threads as usize).sum())
+}
+
+/// This process, and everyone whose parents lead to it. Who was started by one that has left is not
+/// among them: only the job of a tree knows all of it.
+pub fn descendants(root: Member) -> Vec<Member> {
+    let everybody = snapshot().unwrap_or_default();
+    let mut found: Vec<Member> = root.open().map(|handle| handle.member).into_iter().collect();
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        at += 1;
+        let children = everybody.iter().filter(|one| one.parent.cast_signed() == parent.pid);
+        let children = children.filter_map(|one| Member::of(one.pid.cast_signed()));
+        // A number that was somebody else's is younger than those it seems to have started.
+        let children: Vec<Member> = children
+            .filter(|child| child.start >= parent.start && !found.contains(child))
+            .collect();
+        found.extend(children);
+    }
+    found
+}
+
+/// A process, as the list of all of them has it.
+struct Listed {
+    pid: u32,
+    parent: u32,
+    threads: u32,
+}
+
+/// Every process that there is.
+fn snapshot() -> io::Result<Vec<Listed>> {
     // SAFETY: takes numbers and touches no memory of ours.
     let raw = unsafe { CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0) };
     if raw == INVALID_HANDLE_VALUE {
@@ -133,20 +221,34 @@ pub(crate) fn everybody() -> io::Result<Vec<u32>> {
     // SAFETY: the handle is new and nobody else owns it.
     let list = unsafe { OwnedHandle::from_raw_handle(raw) };
     // SAFETY: plain numbers and characters.
-    let mut entry: PROCESSENTRY32W = unsafe { std::mem::zeroed() };
+    let mut entry: PROCESSENTRY32W = unsafe { mem::zeroed() };
     entry.dwSize = size_of_val(&entry) as u32;
     let mut found = Vec::new();
     // SAFETY: the list is open, and the entry says how large it is.
     let mut more = unsafe { Process32FirstW(list.as_raw_handle(), &mut entry) } != 0;
     while more {
-        found.push(entry.th32ProcessID);
+        found.push(Listed {
+            pid: entry.th32ProcessID,
+            parent: entry.th32ParentProcessID,
+            threads: entry.cntThreads,
+        });
         // SAFETY: as before.
         more = unsafe { Process32NextW(list.as_raw_handle(), &mut entry) } != 0;
     }
     Ok(found)
 }
 
+/// When a process began, and for how long it has been on the CPU.
+struct Times {
+    created: u64,
+    used: Duration,
+}
+
 fn created(process: BorrowedHandle<'_>) -> io::Result<u64> {
+    times(process).map(|times| times.created)
+}
+
+fn times(process: BorrowedHandle<'_>) -> io::Result<Times> {
     let zero = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };
     let [mut created, mut exited, mut kernel, mut user] = [zero; 4];
     // SAFETY: the handle is open, and each pointer is to a structure of the kind that is written.
@@ -157,5 +259,8 @@ fn created(process: BorrowedHandle<'_>) -> io::Result<u64> {
     if done == 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(u64::from(created.dwHighDateTime) << 32 | u64::from(created.dwLowDateTime))
+    let steps =
+        |time: FILETIME| u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime);
+    let used = Duration::from_nanos(steps(kernel).saturating_add(steps(user)).saturating_mul(100));
+    Ok(Times { created: steps(created), used })
 }

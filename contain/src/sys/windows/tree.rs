@@ -9,6 +9,7 @@ use super::console;
 use super::job::{Count, Job, KILLED};
 use super::launch::launch;
 use super::member::{self, Handle};
+use super::roll;
 use super::stream::Stream;
 use crate::choice::Choice;
 use crate::error::{Error, SpawnStage};
@@ -20,6 +21,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windows_sys::Win32::System::Threading::{GetExitCodeProcess, INFINITE, WaitForMultipleObjects};
 
@@ -50,7 +52,8 @@ pub struct Spec {
 /// any grace; that cannot block or fail.
 #[derive(Debug)]
 pub struct Tree {
-    job: Job,
+    /// Nobody else has it for longer than a look takes.
+    job: Arc<Job>,
     leader: Handle,
     shares_console: bool,
     ladder: Ladder,
@@ -87,6 +90,8 @@ impl Tree {
     pub fn spawn(spec: Spec) -> Result<Tree, Error> {
         let job = Job::new().map_err(|e| Error::Spawn(SpawnStage::Job, e))?;
         let launched = launch(&spec, &job)?;
+        let job = Arc::new(job);
+        roll::enter(launched.process.member(), &job);
         Ok(Tree {
             job,
             leader: launched.process,

@@ -77,17 +77,7 @@ pub(crate) fn main() -> ExitCode {
     let parsed = command().try_get_matches().and_then(|words| Cli::from_arg_matches(&words));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => {
-            let wraps = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
-            let code = match (error.use_stderr(), wraps) {
-                (false, _) => 0,
-                // A wrapper's own failures must not look like the server's.
-                (true, true) => 125,
-                (true, false) => 2,
-            };
-            show::usage(&error);
-            return ExitCode::from(code);
-        }
+        Err(error) => return ExitCode::from(show::usage(&error)),
     };
     match &cli.verb {
         // They do it themselves.

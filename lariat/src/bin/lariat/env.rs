@@ -98,9 +98,26 @@ pub(crate) fn speaks_utf8() -> bool {
     })
 }
 
+/// What opens a link in the browser of the desktop.
+pub(crate) const OPENER: (&str, &[&str]) = ("xdg-open", &[]);
+
 /// `PATH`: where a person's command is looked up when somebody else is to start it.
 pub(crate) fn path() -> Option<OsString> {
     variable("PATH")
+}
+
+/// Where a command is, by our own PATH: the daemon has another. As it is if it is nowhere.
+pub(crate) fn find(command: &str, path: &str) -> Option<String> {
+    if command.contains('/') || command.is_empty() {
+        return None;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let is_program = |file: &PathBuf| {
+        let there = file.metadata();
+        there.is_ok_and(|there| there.is_file() && there.permissions().mode() & 0o111 != 0)
+    };
+    let candidates = std::env::split_paths(path).map(|dir| absolute(dir.join(command)));
+    candidates.into_iter().find(is_program)?.into_os_string().into_string().ok()
 }
 
 /// This program's own file, as it is best written down for others to start: by the path on which `PATH`

@@ -1,5 +1,12 @@
 //! The `lariat` command: glue between a command line and the library.
 
+#[cfg(any(target_os = "linux", target_os = "macos", windows))]
+#[cfg_attr(
+    any(target_os = "macos", windows),
+    expect(dead_code, reason = "part of it is for verbs that only Linux has")
+)]
+mod show;
+
 #[cfg(target_os = "linux")]
 mod cmd;
 #[cfg(target_os = "linux")]
@@ -11,8 +18,6 @@ mod leaks;
 #[cfg(target_os = "linux")]
 mod shelf;
 #[cfg(target_os = "linux")]
-mod show;
-#[cfg(target_os = "linux")]
 mod size;
 #[cfg(target_os = "linux")]
 mod summon;
@@ -20,6 +25,19 @@ mod summon;
 #[cfg(windows)]
 #[path = "windows/cmd.rs"]
 mod cmd;
+#[cfg(windows)]
+#[path = "windows/env.rs"]
+mod env;
+#[cfg(windows)]
+#[path = "windows/summon.rs"]
+mod summon;
+
+#[cfg(target_os = "macos")]
+#[path = "macos/cmd.rs"]
+mod cmd;
+#[cfg(target_os = "macos")]
+#[path = "macos/env.rs"]
+mod env;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
@@ -32,18 +50,27 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(windows)]
 #[expect(clippy::disallowed_methods, reason = "an exit code has 32 bits here")]
-fn main() {
+fn main() -> std::process::ExitCode {
     trials::misbehave_if_asked();
-    std::process::exit(cmd::main())
+    match cmd::main() {
+        Ok(code) => code,
+        Err(code) => std::process::exit(code),
+    }
 }
 
-#[cfg(not(any(target_os = "linux", windows)))]
+#[cfg(target_os = "macos")]
+fn main() -> std::process::ExitCode {
+    lariat::main_if_asked();
+    cmd::main()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 fn main() -> std::process::ExitCode {
     use std::io::Write;
     // Saying so is the honest thing to do: a wrapper that holds nothing would be believed.
     let _closed = writeln!(
         std::io::stderr(),
-        "lariat: this platform cannot hold process trees yet; Linux and Windows can in this release"
+        "lariat: this platform cannot hold process trees yet; Linux, Windows and, less surely, macOS can in this release"
     );
     std::process::ExitCode::from(125)
 }

@@ -26,10 +26,17 @@ pub(crate) fn note(what: &str, advice: &str) {
     let _closed = writeln!(std::io::stderr(), "lariat: note: {what}\n  {advice}");
 }
 
-/// Prints help or a usage error.
-pub(crate) fn usage(error: &clap::Error) {
+/// Prints help or a usage error; gives the exit code.
+pub(crate) fn usage(error: &clap::Error) -> u8 {
     // As above.
     let _closed = error.print();
+    let wraps = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
+    match (error.use_stderr(), wraps) {
+        (false, _) => 0,
+        // A wrapper's own failures must not look like the server's.
+        (true, true) => 125,
+        (true, false) => 2,
+    }
 }
 
 /// Writes text to stdout. False if nobody reads it.

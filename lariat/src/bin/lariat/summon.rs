@@ -1,5 +1,9 @@
 //! Where the daemon is, and how to have one: connecting, and starting one if nobody listens.
 
+mod explain;
+
+pub(crate) use explain::explain;
+
 use crate::shelf::no_home;
 use crate::{env, show};
 use lariat::contain;
@@ -203,29 +207,6 @@ pub(crate) fn speak<T>(
         let stream = tokio::net::UnixStream::from_std(stream).map_err(Error::Broken)?;
         words(Client::over(stream).await?).await
     })
-}
-
-/// Says why a request came to nothing.
-pub(crate) fn explain(what: &str, error: &Error) -> ExitCode {
-    match error {
-        Error::Refused(problem) if problem.kind.ends_with(":no-session") => {
-            show::failure(what, None, "`lariat session list` shows the sessions there are");
-        }
-        Error::Refused(problem) if problem.kind.ends_with(":no-server") => {
-            show::failure(what, None, "it has no such server; `lariat session list` shows them");
-        }
-        Error::Refused(problem) => {
-            show::failure(what, None, &show::plain(&problem.detail));
-        }
-        Error::Broken(_) => show::failure(what, Some(error), "its sessions have ended with it"),
-        Error::Nonsense(_) => {
-            show::failure(what, Some(error), "is another version of lariat running there?");
-        }
-        Error::Stranger(_) => {
-            show::failure(what, Some(error), "name your own with --socket PATH");
-        }
-    }
-    ExitCode::FAILURE
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! A client's id is its own at each server's seat, so it goes through as it is; only what a server
 //! asks needs an id of ours, as two of them may use the same. A server that fails is left out.
 
+mod gather;
 mod merge;
 mod names;
 
@@ -11,7 +12,8 @@ use crate::mcp::reply::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, NO_SERVER, answer, error,
 };
 use crate::spec;
-use merge::Keeping;
+use gather::Gather;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,8 +34,8 @@ pub(super) struct Out {
     pub(super) to_client: Vec<Vec<u8>>,
 }
 
-/// A client of all servers.
-#[derive(Debug)]
+/// A client of all servers. Written down and read again it is the same.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Blend {
     names: Vec<String>,
     /// Patterns of the tools that the client wants to see.
@@ -48,45 +50,10 @@ pub(super) struct Blend {
     last: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Pending {
     One(usize),
     All(Gather),
-}
-
-/// Something that several are asked.
-#[derive(Debug)]
-struct Gather {
-    method: Box<str>,
-    line: Vec<u8>,
-    waiting: BTreeSet<usize>,
-    /// Those of whom there is something.
-    parts: Vec<(usize, Value)>,
-    items: Vec<(usize, String)>,
-    keepings: Vec<Keeping>,
-    pages: usize,
-    failures: Vec<(usize, String)>,
-    age: u32,
-    /// Of a listen: said that it began; what came too early for that.
-    begun: bool,
-    early: Vec<Vec<u8>>,
-}
-
-impl Gather {
-    /// What a list is called in its answers.
-    fn key(&self) -> Option<&'static str> {
-        match &*self.method {
-            "tools/list" => Some("tools"),
-            "prompts/list" => Some("prompts"),
-            "resources/list" => Some("resources"),
-            "resources/templates/list" => Some("resourceTemplates"),
-            _ => None,
-        }
-    }
-
-    fn is_listen(&self) -> bool {
-        &*self.method == "subscriptions/listen"
-    }
 }
 
 impl Blend {
@@ -215,19 +182,7 @@ impl Blend {
         whom: BTreeSet<usize>,
         out: &mut Out,
     ) {
-        let gather = Gather {
-            method: method.into(),
-            line: line.to_vec(),
-            waiting: whom,
-            parts: Vec::new(),
-            items: Vec::new(),
-            keepings: Vec::new(),
-            pages: 0,
-            failures: Vec::new(),
-            age: 0,
-            begun: false,
-            early: Vec::new(),
-        };
+        let gather = Gather::new(method, line, whom);
         self.pending.insert(id.into(), Pending::All(gather));
         self.settle(id, out);
     }

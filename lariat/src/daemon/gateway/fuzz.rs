@@ -63,7 +63,7 @@ async fn requests_that_make_no_sense_are_answered_or_the_connection_ends() {
     });
     let (stop, stopped) = watch::channel(false);
     let gateway =
-        Gateway::new(&config, pool.unwrap(), Arc::default(), [stopped.clone(), stopped.clone()]);
+        Gateway::new(&config, pool.unwrap(), Arc::default(), [0; 3].map(|_| stopped.clone()));
     let gateway = Arc::new(gateway);
     let requests = requests();
     let words: [&[u8]; 10] = [

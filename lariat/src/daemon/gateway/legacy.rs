@@ -1,8 +1,9 @@
 //! One request of a legacy client: 2025-03-26 to 2025-11-25.
 
-use super::answers::{self, IN_FLIGHT, accepted, message, refusal, with_session};
+use super::answers::{self, accepted, message, refusal, with_session};
 use super::headers::{self, Accepts, BATCHES, LEGACY, PRIMES, SESSION, VERSION};
-use super::session::{InUse, Reading, Session};
+use super::session::{InUse, Listening, Reading, Session};
+use super::spring::Source;
 use super::streams::{Ask, OWN};
 use super::{Asked, Caller, Gateway, SESSIONS, peek};
 use crate::daemon::http::Answer;
@@ -13,7 +14,6 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 
 /// What other servers say of a session that is not there.
 const NO_SESSION: i64 = -32001;
@@ -144,13 +144,7 @@ impl Gateway {
         };
         // Who goes away before it has an id cannot come back.
         let mut guard = Unanswered(Some(session.clone()));
-        let (gateway, listener) = (self.clone(), session.clone());
-        self.sessions().insert(session.id.clone(), session.clone());
-        tokio::spawn(async move {
-            listener.listen(ear, gateway.session_ttl, gateway.retired.clone()).await;
-            gateway.sessions().remove(&listener.id);
-            gateway.changed.notify_one();
-        });
+        self.admit(session.clone(), ear);
         let usage = session.in_use();
         if let Err(over) = session.say(line.to_vec()).await {
             return refusal(StatusCode::BAD_GATEWAY, id, NO_SERVER, &over.why);
@@ -270,14 +264,8 @@ impl Gateway {
         after: u64,
         busy: Busy,
     ) -> Answer {
-        let (lines, receiver) = mpsc::channel(IN_FLIGHT);
         let primed = (session.version() >= PRIMES).then_some(after);
-        let stopped = self.stopped.clone();
-        tokio::spawn(async move {
-            reading.pump(lines, primed, stopped, busy).await;
-            drop(usage);
-        });
-        answers::events(receiver)
+        self.events(Source::Session(Listening { reading, _usage: usage, primed }), None, busy)
     }
 }
 

@@ -1,12 +1,13 @@
 //! One request of a modern client: 2026-07-28. It has a seat of its own for as long as it lasts.
 
-use super::answers::{self, IN_FLIGHT, KEEP_ALIVE, accepted, message, refusal};
+use super::answers::{self, KEEP_ALIVE, accepted, message, refusal};
 use super::headers::{self, Body, Mirror};
 use super::peek::{self, About};
 use super::seat::{Ear, Mouth};
+use super::spring::{Course, Source};
 use super::{Asked, Caller, Gateway};
 use crate::daemon::http::Answer;
-use crate::daemon::web::{self, Busy};
+use crate::daemon::web;
 use crate::mcp::envelope::{self, Envelope, Line, Shape};
 use crate::mcp::reply::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, NO_SERVER};
 use crate::mcp::reply::{UNSUPPORTED_VERSION, error};
@@ -16,7 +17,6 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 const HEADER_MISMATCH: i64 = -32020;
@@ -66,11 +66,12 @@ impl Mirrors {
 }
 
 /// A request on its way.
-struct Call {
+#[derive(Debug)]
+pub(in crate::daemon) struct Call {
     /// As the client wrote it.
-    id: String,
-    mouth: Mouth,
-    ear: Ear,
+    pub(super) id: String,
+    pub(super) mouth: Mouth,
+    pub(super) ear: Ear,
 }
 
 /// What a server says to a request.
@@ -169,13 +170,21 @@ impl Gateway {
         if let Err(over) = call.mouth.say(line).await {
             return refusal(StatusCode::BAD_GATEWAY, &call.id, NO_SERVER, &over.why);
         }
-        // An answer alone is plain, with a status of its own. What takes longer is a stream.
+        // An answer alone is plain, with a status of its own. What takes longer is a stream, and so is what
+        // is to rest: of a stream the rest can be said later.
+        let mut called = self.called.clone();
         let first = loop {
-            match timeout(KEEP_ALIVE, call.hear()).await {
-                Ok(Said::More(_)) | Err(_) if !asked.accepts.events => {}
-                Ok(Said::More(line)) => break Some(line),
-                Err(_) => break None,
-                Ok(Said::Answer(status, line)) => {
+            let said = tokio::select! {
+                biased;
+                said = call.hear() => Some(said),
+                () = sleep(KEEP_ALIVE) => None,
+                Ok(_) = called.wait_for(|called| *called), if asked.accepts.events => None,
+            };
+            match said {
+                Some(Said::More(_)) | None if !asked.accepts.events => {}
+                Some(Said::More(line)) => break Some(line),
+                None => break None,
+                Some(Said::Answer(status, line)) => {
                     if method == "tools/list" {
                         self.mirrors.learn(asked.caller.target.name(), &line);
                     }
@@ -183,9 +192,7 @@ impl Gateway {
                 }
             }
         };
-        let (lines, receiver) = mpsc::channel(IN_FLIGHT);
-        tokio::spawn(tell(call, first, lines, self.stopped.clone(), asked.busy));
-        answers::events(receiver)
+        self.events(Source::Call(Box::new(call)), first, asked.busy)
     }
 }
 
@@ -207,6 +214,31 @@ impl Call {
             None => Said::More(line.into()),
         }
     }
+
+    /// Sends what the server says until it has answered, or nobody reads it, or the daemon ends, or it rests.
+    pub(super) async fn tell(mut self: Box<Self>, mut course: Course) {
+        let mut goes_on = true;
+        while goes_on {
+            let said = tokio::select! {
+                said = self.hear() => Some(said),
+                () = course.lines.closed() => return,
+                _ = course.stopped.wait_for(|stopped| *stopped) => return,
+                Ok(_) = course.called.wait_for(|called| *called) => {
+                    return course.spring.keep(Source::Call(self), course.lines);
+                }
+                () = sleep(KEEP_ALIVE) => None,
+            };
+            goes_on = match said {
+                Some(Said::More(line)) => answers::send(&course.lines, None, line).await,
+                Some(Said::Answer(_, line)) => {
+                    // It is the last in any case.
+                    let _read = answers::send(&course.lines, None, line).await;
+                    false
+                }
+                None => web::send(&course.lines, answers::still_here()).await,
+            };
+        }
+    }
 }
 
 /// The status that goes with an error.
@@ -215,37 +247,5 @@ fn status(code: i64) -> StatusCode {
         METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
         HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
-    }
-}
-
-/// Sends what the server says until it has answered, or nobody reads it, or the daemon ends.
-async fn tell(
-    mut call: Call,
-    first: Option<Bytes>,
-    lines: mpsc::Sender<Bytes>,
-    mut stopped: watch::Receiver<bool>,
-    _busy: Busy,
-) {
-    let begun = match first {
-        Some(line) => answers::send(&lines, None, line).await,
-        None => web::send(&lines, answers::still_here()).await,
-    };
-    let mut goes_on = begun;
-    while goes_on {
-        let said = tokio::select! {
-            said = call.hear() => Some(said),
-            () = lines.closed() => return,
-            _ = stopped.wait_for(|stopped| *stopped) => return,
-            () = sleep(KEEP_ALIVE) => None,
-        };
-        goes_on = match said {
-            Some(Said::More(line)) => answers::send(&lines, None, line).await,
-            Some(Said::Answer(_, line)) => {
-                // It is the last in any case.
-                let _read = answers::send(&lines, None, line).await;
-                false
-            }
-            None => web::send(&lines, answers::still_here()).await,
-        };
     }
 }

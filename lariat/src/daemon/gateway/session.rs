@@ -4,14 +4,17 @@
 //! when for a long time nobody has asked for anything and nobody has listened.
 
 use super::seat::{Ear, Mouth, Over};
+use super::spring::{Course, Source};
 use super::streams::{Ask, Next, Reader, Streams, Twice};
 use super::{Caller, answers};
-use crate::daemon::web::{self, Busy, SILENCE};
+use crate::daemon::machine;
+use crate::daemon::rest::Rest;
+use crate::daemon::web::{self, SILENCE};
 use hyper::body::Bytes;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Random bytes in an id.
@@ -22,18 +25,25 @@ const STRENGTH: usize = 16;
 pub(super) struct Session {
     pub(super) id: String,
     /// The server that it is at; empty for all of them.
-    server: String,
+    pub(super) server: String,
     /// Whose it is.
-    principal: Arc<str>,
+    pub(super) principal: Arc<str>,
     /// The revision that the handshake led to.
     version: OnceLock<String>,
-    mouth: tokio::sync::Mutex<Mouth>,
+    pub(super) mouth: tokio::sync::Mutex<Mouth>,
     streams: Mutex<Streams>,
     /// Rung when a reader took something.
     room: Notify,
     /// Rung when somebody wants the end.
     goodbye: Notify,
     usage: watch::Sender<Use>,
+}
+
+/// A session while everything rests: its listener lies down with what it hears by.
+#[derive(Debug)]
+pub(in crate::daemon) struct Resting {
+    pub(super) session: Arc<Session>,
+    pub(super) ear: Ear,
 }
 
 /// How much a session is in use, and since when it is so.
@@ -45,20 +55,32 @@ struct Use {
 
 impl Session {
     pub(super) fn new(caller: Caller<'_>, mouth: Mouth) -> io::Result<Session> {
-        Ok(Session {
-            id: random()?,
-            server: caller.target.name().to_owned(),
-            principal: caller.principal.clone(),
+        let (server, principal) = (caller.target.name().to_owned(), caller.principal.clone());
+        Ok(Session::with(machine::random::<STRENGTH>()?, server, principal, mouth, Streams::new()))
+    }
+
+    /// One that is known by this id.
+    pub(super) fn with(
+        id: String,
+        server: String,
+        principal: Arc<str>,
+        mouth: Mouth,
+        streams: Streams,
+    ) -> Session {
+        Session {
+            id,
+            server,
+            principal,
             version: OnceLock::new(),
             mouth: tokio::sync::Mutex::new(mouth),
-            streams: Mutex::new(Streams::new()),
+            streams: Mutex::new(streams),
             room: Notify::new(),
             goodbye: Notify::new(),
             usage: watch::Sender::new(Use { count: 0, since: Instant::now() }),
-        })
+        }
     }
 
-    fn streams(&self) -> MutexGuard<'_, Streams> {
+    pub(super) fn streams(&self) -> MutexGuard<'_, Streams> {
         // Nothing in here can be left half done by a panic.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,14 +133,34 @@ impl Session {
         self.goodbye.notify_one();
     }
 
+    /// How long nobody has used it.
+    pub(super) fn unused(&self) -> Duration {
+        let Use { count, since } = *self.usage.borrow();
+        if count > 0 { Duration::ZERO } else { since.elapsed() }
+    }
+
+    /// Nobody has used it for so long.
+    pub(super) fn was_unused(&self, time: Duration) {
+        let since = Instant::now();
+        let since = since.checked_sub(time).unwrap_or(since);
+        self.usage.send_modify(|it| it.since = since);
+    }
+
     /// While this is kept the session is in use.
     pub(super) fn in_use(self: &Arc<Self>) -> InUse {
         self.usage.send_modify(|it| *it = Use { count: it.count + 1, since: Instant::now() });
         InUse(self.clone())
     }
 
-    /// Listens to the server until the session is over.
-    pub(super) async fn listen(&self, mut ear: Ear, ttl: Duration, retired: watch::Receiver<bool>) {
+    /// Listens to the server until the session is over. Rests when everything does.
+    pub(super) async fn listen(
+        self: Arc<Self>,
+        mut ear: Ear,
+        ttl: Duration,
+        retired: watch::Receiver<bool>,
+        rest: &Rest<Resting>,
+    ) {
+        let _counted = rest.come();
         loop {
             let mut retired = retired.clone();
             let unreachable = async {
@@ -128,34 +170,38 @@ impl Session {
                 }
                 self.abandoned(Duration::ZERO).await;
             };
+            let has_room = self.has_room();
             tokio::select! {
-                line = ear.hear() => match line {
-                    Some(line) => self.deliver(line).await,
-                    None => break,
-                },
+                // Whoever has left does not rest, and a server that speaks all the time keeps nobody from either.
+                biased;
                 () = self.goodbye.notified() => break,
+                () = rest.called() => {
+                    ear = rest.lie_down(Resting { session: self.clone(), ear }).await.ear;
+                }
                 () = self.abandoned(ttl) => break,
                 () = unreachable => break,
+                () = self.made_room(), if !has_room => {}
+                line = ear.hear(), if has_room => match line {
+                    Some(line) => self.streams().deliver(super::peek::on_one_line(line).into()),
+                    None => break,
+                },
             }
         }
         drop(ear);
         self.streams().end();
     }
 
-    /// Gives a line to its stream, and waits if there is too much that nobody has read.
-    async fn deliver(&self, line: Vec<u8>) {
-        self.streams().deliver(super::peek::on_one_line(line).into());
-        loop {
-            {
-                let mut streams = self.streams();
-                streams.shed(false);
-                if !streams.is_full() {
-                    return;
-                }
-            }
-            if timeout(SILENCE, self.room.notified()).await.is_err() {
-                self.streams().shed(true);
-            }
+    /// False if there is too much that nobody has read.
+    fn has_room(&self) -> bool {
+        let mut streams = self.streams();
+        streams.shed(false);
+        !streams.is_full()
+    }
+
+    /// Waits until somebody has read something. Whoever should have for too long is not waited for.
+    async fn made_room(&self) {
+        if timeout(SILENCE, self.room.notified()).await.is_err() {
+            self.streams().shed(true);
         }
     }
 
@@ -176,8 +222,8 @@ impl Session {
 /// Somebody reads a stream, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Reading {
-    session: Arc<Session>,
-    reader: Reader,
+    pub(super) session: Arc<Session>,
+    pub(super) reader: Reader,
     /// Requests that the server does not know of yet. Who goes away before it does takes them along.
     unsaid: Vec<Box<str>>,
 }
@@ -205,35 +251,44 @@ impl Reading {
             }
         }
     }
+}
 
-    /// Sends a stream's events until it is over, or nobody reads them, or the daemon ends.
-    pub(super) async fn pump(
-        self,
-        lines: mpsc::Sender<Bytes>,
-        primed: Option<u64>,
-        mut stopped: watch::Receiver<bool>,
-        _busy: Busy,
-    ) {
-        let place = |number: u64| format!("{}-{number}", self.reader.stream);
-        if let Some(number) = primed
-            && !web::send(&lines, answers::prime(&place(number))).await
+/// Somebody who is sent a stream's events.
+#[derive(Debug)]
+pub(in crate::daemon) struct Listening {
+    pub(super) reading: Reading,
+    pub(super) _usage: InUse,
+    /// The event after which to resume, if that is to be said first.
+    pub(super) primed: Option<u64>,
+}
+
+impl Listening {
+    /// Sends events until the stream is over, or nobody reads them, or the daemon ends, or it rests.
+    pub(super) async fn pump(mut self, mut course: Course) {
+        let stream = self.reading.reader.stream;
+        let place = |number: u64| format!("{stream}-{number}");
+        if let Some(number) = self.primed.take()
+            && !web::send(&course.lines, answers::prime(&place(number))).await
         {
             return;
         }
         loop {
-            let sent = match self.next() {
+            let sent = match self.reading.next() {
                 Next::Over => return,
                 Next::Event(number, line) => {
-                    answers::send(&lines, Some(&place(number)), line).await
+                    answers::send(&course.lines, Some(&place(number)), line).await
                 }
                 Next::Wait => {
                     let is_long = tokio::select! {
-                        () = self.reader.bell.notified() => false,
-                        () = lines.closed() => return,
-                        _ = stopped.wait_for(|stopped| *stopped) => return,
+                        () = self.reading.reader.bell.notified() => false,
+                        () = course.lines.closed() => return,
+                        _ = course.stopped.wait_for(|stopped| *stopped) => return,
+                        Ok(_) = course.called.wait_for(|called| *called) => {
+                            return course.spring.keep(Source::Session(self), course.lines);
+                        }
                         () = sleep(answers::KEEP_ALIVE) => true,
                     };
-                    !is_long || web::send(&lines, answers::still_here()).await
+                    !is_long || web::send(&course.lines, answers::still_here()).await
                 }
             };
             if !sent {
@@ -263,22 +318,13 @@ impl Drop for InUse {
     }
 }
 
-/// What nobody guesses.
-fn random() -> io::Result<String> {
-    let mut bytes = [0; STRENGTH];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        filled += rustix::rand::getrandom(&mut bytes[filled..], flags)?;
-    }
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Target;
+    use super::super::seat::From;
     use super::super::streams::OWN;
     use super::*;
+    use tokio::sync::mpsc;
 
     /// Longer than anything here takes.
     const LONG: Duration = Duration::from_secs(60);
@@ -290,14 +336,14 @@ mod tests {
         let ((mouth, said), (told, ear)) = (mpsc::channel(4), mpsc::channel(4));
         let (principal, target) = ("me".into(), Target::One("a".into()));
         let caller = Caller { principal: &principal, target: &target };
-        let session = Session::new(caller, Mouth::All(mouth)).unwrap();
+        let session = Session::new(caller, Mouth::All(0, mouth)).unwrap();
         assert!(session.is_for(caller));
         let [another, elsewhere] = [("you".into(), target), ("me".into(), Target::One("b".into()))]
             .map(|(principal, target)| {
                 session.is_for(Caller { principal: &principal, target: &target })
             });
         assert!(!another && !elsewhere);
-        (Arc::new(session), Ear::All(ear), (said, told))
+        (Arc::new(session), Ear::new(From::All(ear)), (said, told))
     }
 
     fn ask(id: &str) -> [Ask<'_>; 1] {
@@ -308,8 +354,9 @@ mod tests {
     async fn what_is_asked_is_answered_to_who_asked() {
         let (session, ear, (mut said, told)) = session();
         let listener = session.clone();
-        let listening =
-            tokio::spawn(async move { listener.listen(ear, LONG, watch::channel(false).1).await });
+        let listening = tokio::spawn(async move {
+            listener.listen(ear, LONG, watch::channel(false).1, &Rest::new()).await
+        });
         let mut reading = session.open(&ask("1"), true).unwrap();
         session.say(b"{}".to_vec()).await.unwrap();
         reading.is_said();
@@ -341,7 +388,7 @@ mod tests {
     async fn it_ends_when_somebody_wants_that_or_nobody_comes_any_more() {
         let (session, ear, _server) = self::session();
         session.end();
-        session.listen(ear, LONG, watch::channel(false).1).await;
+        session.listen(ear, LONG, watch::channel(false).1, &Rest::new()).await;
         let (session, ear, _server) = self::session();
         let usage = session.in_use();
         let left = async {
@@ -350,7 +397,8 @@ mod tests {
             Instant::now()
         };
         let listening = async {
-            session.listen(ear, Duration::from_millis(20), watch::channel(false).1).await;
+            let (ttl, rest) = (Duration::from_millis(20), Rest::new());
+            session.listen(ear, ttl, watch::channel(false).1, &rest).await;
             Instant::now()
         };
         let (left, ended) = tokio::join!(left, listening);
@@ -359,7 +407,8 @@ mod tests {
 
     #[test]
     fn an_id_is_visible_and_nobody_elses() {
-        let (one, other) = (random().unwrap(), random().unwrap());
+        let (one, other) =
+            (machine::random::<STRENGTH>().unwrap(), machine::random::<STRENGTH>().unwrap());
         assert!(one.len() == 2 * STRENGTH && one.chars().all(|c| c.is_ascii_alphanumeric()));
         assert_ne!(one, other);
     }

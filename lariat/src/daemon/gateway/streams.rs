@@ -7,6 +7,7 @@
 
 use crate::mcp::envelope::{self, Envelope, Items, Line, Members, Shape};
 use hyper::body::Bytes;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -20,8 +21,8 @@ const MOST_EVENTS: usize = 256;
 /// Their bytes. One that is longer is alone.
 const MOST_BYTES: usize = 1 << 20;
 
-/// All streams of a session.
-#[derive(Debug)]
+/// All streams of a session. Written down and read again it is the same, but nobody reads it.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Streams {
     streams: BTreeMap<u64, Stream>,
     last: u64,
@@ -36,9 +37,10 @@ pub(super) struct Streams {
     dropped: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Stream {
     /// Rung when there is something new for the reader.
+    #[serde(skip)]
     bell: Arc<Notify>,
     events: VecDeque<Event>,
     /// The number of the last event.
@@ -47,6 +49,7 @@ struct Stream {
     taken: u64,
     /// The reader that counts. An older one leaves.
     reader: u64,
+    #[serde(skip)]
     is_read: bool,
     /// Requests that are to be answered on it.
     waiting: usize,
@@ -55,11 +58,27 @@ struct Stream {
     is_over: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Event {
     number: u64,
     age: u64,
+    #[serde(with = "kept")]
     line: Bytes,
+}
+
+/// A line, written down as the text that it is.
+mod kept {
+    use super::Bytes;
+    use crate::bytes;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(line: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        bytes::Bytes(line[..].into()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        bytes::Bytes::deserialize(from).map(|line| line.0.into())
+    }
 }
 
 /// A right to read a stream, until somebody else does.
@@ -151,6 +170,17 @@ impl Streams {
     #[cfg(test)]
     pub(super) fn is_read(&self) -> bool {
         self.streams.get(&OWN).is_some_and(|own| own.is_read)
+    }
+
+    /// The same once more. `None` if it could not be written down.
+    pub(super) fn again(&self) -> Option<Streams> {
+        serde_json::from_slice(&serde_json::to_vec(self).ok()?).ok()
+    }
+
+    /// The last event of a stream that its reader took.
+    pub(super) fn taken(&self, reader: &Reader) -> Option<u64> {
+        let stream = self.streams.get(&reader.stream)?;
+        (stream.reader == reader.reader).then_some(stream.taken)
     }
 
     /// The reader does not read any more.

@@ -3,16 +3,15 @@
 
 use super::name_of;
 use crate::bytes::Bytes;
+use crate::daemon::words::Words;
 use crate::relay;
 use contain::Member;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::io::{self, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
@@ -23,7 +22,7 @@ use std::time::{Duration, Instant};
 pub(in crate::daemon) const ASK: u8 = b'>';
 
 /// What one daemon writes down for the next. Another number, and it makes way in the older manner.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 3;
 
 /// A longer line is none of ours.
 pub(super) const LONGEST: usize = 16 << 20;
@@ -82,8 +81,7 @@ pub enum Declined {
 /// Stands for a daemon that another process has become.
 #[derive(Debug)]
 pub struct Successor {
-    line: UnixStream,
-    heard: Vec<u8>,
+    words: Words,
     daemon: Member,
 }
 
@@ -108,50 +106,25 @@ pub fn succeed(
         args: args.into_iter().map(bytes).collect(),
         env: env.into_iter().map(variable).collect(),
     };
-    let mut successor = Successor { line, heard: Vec::new(), daemon };
-    successor.ask(&request).map_err(Declined::Unable)?;
-    match successor.answer().map_err(Declined::Unable)? {
-        Word::Here => Ok(successor),
+    let mut words = Words::new(line);
+    ask(&mut words, &request).map_err(Declined::Unable)?;
+    match words.first(BECOMES).map_err(Declined::Unable)? {
+        Word::Here => Ok(Successor { words, daemon }),
         Word::No { why } => Err(Declined::Refused(why)),
         Word::Left { .. } => Err(Declined::Unable(io::ErrorKind::UnexpectedEof.into())),
     }
 }
 
+fn ask(words: &mut Words, request: &Request) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let program = rustix::fs::open("/proc/self/exe", flags, Mode::empty())?;
+    let directory = rustix::fs::open(".", flags | OFlags::DIRECTORY, Mode::empty())?;
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let given = [program.as_fd(), directory.as_fd(), stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    words.ask(ASK, request, &given)
+}
+
 impl Successor {
-    fn ask(&mut self, request: &Request) -> io::Result<()> {
-        let mut text = vec![ASK];
-        serde_json::to_writer(&mut text, request)?;
-        text.push(b'\n');
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let program = rustix::fs::open("/proc/self/exe", flags, Mode::empty())?;
-        let directory = rustix::fs::open(".", flags | OFlags::DIRECTORY, Mode::empty())?;
-        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-        let given =
-            [program.as_fd(), directory.as_fd(), stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        ancillary.push(SendAncillaryMessage::ScmRights(&given));
-        let sent =
-            sendmsg(&self.line, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL)?;
-        self.line.write_all(&text[sent..])
-    }
-
-    /// The first word.
-    fn answer(&mut self) -> io::Result<Word> {
-        let deadline = Instant::now() + BECOMES;
-        loop {
-            let mut fds = [PollFd::new(&self.line, PollFlags::IN)];
-            contain::wait(&mut fds, Some(deadline));
-            if !fds[0].revents().is_empty() {
-                if let Some(word) = self.word()? {
-                    return Ok(word);
-                }
-            } else if Instant::now() >= deadline {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
-    }
-
     /// Stays until the daemon is gone, or is yet another's; what this process is told to do, the daemon is
     /// told. Gives what to end with; an error if nobody said that.
     pub fn stay(mut self) -> io::Result<u8> {
@@ -159,19 +132,16 @@ impl Successor {
         let signals = relay::block_signals().ok();
         contain::give_back_code();
         loop {
-            let mut fds = vec![PollFd::new(&self.line, PollFlags::IN)];
+            let mut fds = vec![self.words.interest()];
             fds.extend(signals.as_ref().map(|signals| PollFd::new(signals, PollFlags::IN)));
-            contain::wait(&mut fds, None);
+            contain::wait(&mut fds, self.words.deadline());
             let speaks = !fds[0].revents().is_empty();
             if let Some(signal) = signals.as_ref().and_then(relay::stop_signal) {
                 let signal = Signal::from_named_raw(signal.into()).unwrap_or(Signal::TERM);
                 // It is gone, or it is that very process.
                 let _gone = self.daemon.signal(signal);
             }
-            if !speaks {
-                continue;
-            }
-            match self.word() {
+            match self.words.next(speaks) {
                 Ok(Some(Word::Left { code })) => return Ok(code),
                 Ok(_) => {}
                 Err(e) => return if self.is_anothers() { Ok(0) } else { Err(e) },
@@ -187,18 +157,5 @@ impl Successor {
             contain::wait(&mut [], Some(Instant::now() + Duration::from_millis(10)));
         }
         self.daemon.is_alive()
-    }
-
-    /// What the daemon says, once the line is readable; nothing if that is no whole word yet.
-    fn word(&mut self) -> io::Result<Option<Word>> {
-        let mut bytes = [0; 1024];
-        let count = self.line.read(&mut bytes)?;
-        if count == 0 || self.heard.len() > LONGEST {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.heard.extend_from_slice(&bytes[..count]);
-        let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
-        let line: Vec<u8> = self.heard.drain(..=end).collect();
-        serde_json::from_slice(&line).map(Some).map_err(io::Error::from)
     }
 }

@@ -3,15 +3,13 @@
 //! It has no runtime and no threads, and nothing wakes it but the end: a signal, the host's death, or
 //! the daemon's last word.
 
-use super::wire::{Brief, KNOCK, LONGEST, TAKEN, Word};
+use super::wire::{Brief, KNOCK, TAKEN, Word};
+use crate::daemon::words::Words;
 use crate::relay;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
-use std::net::Shutdown;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -29,8 +27,7 @@ const FAILED: u8 = 125;
 /// A wrapper whose host's streams the daemon has. Dropped, it has left.
 #[derive(Debug)]
 pub struct Guest {
-    line: UnixStream,
-    heard: Vec<u8>,
+    words: Words,
 }
 
 /// Why the daemon does not have the streams. They are as they were.
@@ -82,9 +79,10 @@ impl Guest {
         if peer.uid != rustix::process::geteuid() {
             return Err(Declined::Stranger(peer.uid.as_raw()));
         }
-        let mut guest = Guest { line, heard: Vec::new() };
-        guest.send(brief).map_err(lost)?;
-        match guest.answer().map_err(lost)? {
+        let mut words = Words::new(line);
+        let (stdin, stdout) = (io::stdin(), io::stdout());
+        words.ask(KNOCK, brief, &[stdin.as_fd(), stdout.as_fd()]).map_err(lost)?;
+        match words.first(ANSWER).map_err(lost)? {
             Word::Welcome => {}
             Word::Refused { why } => return Err(Declined::Refused(why)),
             Word::Left { .. } => {
@@ -97,38 +95,8 @@ impl Guest {
         rustix::stdio::dup2_stdin(&nothing).map_err(broken)?;
         rustix::stdio::dup2_stdout(&nothing).map_err(broken)?;
         // If it is gone by now, the wait says so.
-        let _gone = guest.line.write_all(&[TAKEN]);
-        Ok(guest)
-    }
-
-    fn send(&mut self, brief: &Brief) -> io::Result<()> {
-        let mut text = vec![KNOCK];
-        serde_json::to_writer(&mut text, brief)?;
-        text.push(b'\n');
-        let (stdin, stdout) = (io::stdin(), io::stdout());
-        let streams = [stdin.as_fd(), stdout.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        ancillary.push(SendAncillaryMessage::ScmRights(&streams));
-        let flags = SendFlags::NOSIGNAL;
-        let sent = sendmsg(&self.line, &[IoSlice::new(&text)], &mut ancillary, flags)?;
-        self.line.write_all(&text[sent..])
-    }
-
-    /// The first word.
-    fn answer(&mut self) -> io::Result<Word> {
-        let deadline = Instant::now() + ANSWER;
-        loop {
-            let mut fds = [PollFd::new(&self.line, PollFlags::IN)];
-            contain::wait(&mut fds, Some(deadline));
-            if !fds[0].revents().is_empty() {
-                if let Some(word) = self.word()? {
-                    return Ok(word);
-                }
-            } else if Instant::now() >= deadline {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
+        let _gone = words.say(TAKEN);
+        Ok(Guest { words })
     }
 
     /// Waits until it is over.
@@ -139,25 +107,23 @@ impl Guest {
         contain::give_back_code();
         let mut stopped: Option<(u8, Instant)> = None;
         loop {
-            let mut fds = vec![PollFd::new(&self.line, PollFlags::IN)];
+            let mut fds = vec![self.words.interest()];
             fds.extend(signals.as_ref().map(|signals| PollFd::new(signals, PollFlags::IN)));
             let pidfd = host.pidfd().filter(|_| stopped.is_none());
             fds.extend(pidfd.map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)));
-            contain::wait(&mut fds, stopped.map(|(_, until)| until));
+            contain::wait(&mut fds, self.words.deadline().or(stopped.map(|(_, until)| until)));
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            if ready[0] {
-                match self.word() {
-                    Ok(Some(Word::Left { code, why })) => {
-                        // Whoever stopped it knows why.
-                        let stopped = stopped.map(|(code, _)| Parted { code, why: None });
-                        return stopped.unwrap_or(Parted { code, why });
-                    }
-                    Ok(Some(Word::Welcome | Word::Refused { .. }) | None) => {}
-                    Err(_) => {
-                        let why = "the daemon has gone, and the server with it";
-                        let gone = Parted { code: FAILED, why: Some(why.into()) };
-                        return stopped.map_or(gone, |(code, _)| Parted { code, why: None });
-                    }
+            match self.words.next(ready[0]) {
+                Ok(Some(Word::Left { code, why })) => {
+                    // Whoever stopped it knows why.
+                    let stopped = stopped.map(|(code, _)| Parted { code, why: None });
+                    return stopped.unwrap_or(Parted { code, why });
+                }
+                Ok(Some(Word::Welcome | Word::Refused { .. }) | None) => {}
+                Err(_) => {
+                    let why = "the daemon has gone, and the server with it";
+                    let gone = Parted { code: FAILED, why: Some(why.into()) };
+                    return stopped.map_or(gone, |(code, _)| Parted { code, why: None });
                 }
             }
             let stop = signals.as_ref().and_then(relay::stop_signal).map(|signal| 128 + signal);
@@ -168,7 +134,7 @@ impl Guest {
                 (Some(code), Some(_)) => return Parted { code, why: None },
                 (Some(code), None) => {
                     // It fails only if the daemon has gone, which is seen next.
-                    let _gone = self.line.shutdown(Shutdown::Write);
+                    let _gone = self.words.fall_silent();
                     stopped = Some((code, Instant::now() + GOODBYE));
                 }
                 (None, Some((code, until))) if Instant::now() >= until => {
@@ -177,18 +143,5 @@ impl Guest {
                 (None, _) => {}
             }
         }
-    }
-
-    /// What the daemon says, once the line is readable; nothing if that is no whole word yet.
-    fn word(&mut self) -> io::Result<Option<Word>> {
-        let mut bytes = [0; 1024];
-        let count = self.line.read(&mut bytes)?;
-        if count == 0 || self.heard.len() > LONGEST {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.heard.extend_from_slice(&bytes[..count]);
-        let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
-        let line: Vec<u8> = self.heard.drain(..=end).collect();
-        serde_json::from_slice(&line).map(Some).map_err(io::Error::from)
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Way {
 
 /// What a server has said.
 #[derive(Debug, Serialize, Deserialize)]
-struct Said {
+pub(crate) struct Said {
     /// What is not a whole line yet.
     heard: Bytes,
     undelivered: Vec<(Port, Bytes)>,
@@ -148,7 +148,23 @@ impl Connection {
         }
     }
 
-    /// The way to and from a server, as it was, once its clients sit again.
+    /// The same without a list: whoever had a place and hears nothing has left.
+    pub(crate) fn only_seated(&self) {
+        let state = self.0.lock();
+        let deaf = state.ports.iter().filter(|(_, queue)| queue.is_deaf());
+        let deaf: Vec<Port> = deaf.map(|(port, _)| *port).collect();
+        drop(state);
+        for port in deaf {
+            self.0.part_with(port);
+        }
+    }
+
+    /// A new way to and from a server of the pool, of which this was heard already.
+    pub(crate) fn way_by<I, O>(&self, input: I, output: O, said: Said) -> Wire<I, O> {
+        Wire { input: Some(input), output, inbox: Inbox::carried(said) }
+    }
+
+    /// The way to and from a server, as it was.
     pub(crate) fn way(&self, from: Way) -> Option<Wire<Sender, Receiver>> {
         let taken = |number| contain::inherited(number);
         let input = match from.input {
@@ -156,15 +172,14 @@ impl Connection {
             None => None,
         };
         let output = Receiver::from_owned_fd(taken(from.output)?).ok()?;
-        Some(Wire { input, output, inbox: self.inbox(from.said) })
+        Some(Wire { input, output, inbox: Inbox::carried(from.said) })
     }
+}
 
-    fn inbox(&self, from: Said) -> Inbox {
-        let state = self.0.lock();
-        let way =
-            |(port, line): (Port, Bytes)| Some((port, state.ports.get(&port)?.clone(), line.0));
-        let undelivered = from.undelivered.into_iter().filter_map(way).collect();
-        Inbox { frames: Frames::of(from.heard.0), undelivered }
+impl<I, O> Wire<I, O> {
+    /// For the next program: what was heard and is not where it is to be.
+    pub(crate) fn said(&self) -> Said {
+        self.inbox.carry()
     }
 }
 
@@ -184,8 +199,13 @@ impl Inbox {
         let undelivered = self.undelivered.iter();
         Said {
             heard: Bytes(self.frames.waiting().into()),
-            undelivered: undelivered.map(|(port, _, line)| (*port, Bytes(line.clone()))).collect(),
+            undelivered: undelivered.map(|(port, line)| (*port, Bytes(line.clone()))).collect(),
         }
+    }
+
+    fn carried(from: Said) -> Inbox {
+        let undelivered = from.undelivered.into_iter().map(|(port, line)| (port, line.0)).collect();
+        Inbox { frames: Frames::of(from.heard.0), undelivered }
     }
 }
 

@@ -10,11 +10,14 @@ use crate::mcp::mux::{Company, Port, Routed};
 use crate::mcp::queue::{self, Queue};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::oneshot;
+use tokio::task::unconstrained;
 
 /// How a server is greeted before it hears what its clients say.
 #[derive(Debug, Clone)]
@@ -49,19 +52,45 @@ pub(crate) struct Wire<I, O> {
 pub(super) struct Inbox {
     pub(super) frames: Frames,
     /// What not everybody has yet who is to have it.
-    pub(super) undelivered: VecDeque<(Port, Queue, Vec<u8>)>,
+    pub(super) undelivered: VecDeque<(Port, Vec<u8>)>,
 }
 
 impl<I, O> Wire<I, O> {
     pub(crate) fn new(input: I, output: O) -> Wire<I, O> {
         Wire { input: Some(input), output, inbox: Inbox::default() }
     }
+
+    /// Takes in what is there to be read, for a stream that does not last as long as this.
+    pub(crate) async fn take_in(&mut self)
+    where
+        O: AsyncRead + Unpin,
+    {
+        take_in(&mut self.output, &mut self.inbox.frames).await;
+    }
+}
+
+/// Reads what is there, and waits for nothing.
+pub(crate) async fn take_in(from: &mut (impl AsyncRead + Unpin), to: &mut Frames) {
+    let mut space = [0; 8192];
+    loop {
+        let mut piece = ReadBuf::new(&mut space);
+        let there = unconstrained(poll_fn(|cx| {
+            Poll::Ready(Pin::new(&mut *from).poll_read(cx, &mut piece))
+        }));
+        // What has ended has so the next time as well.
+        match there.await {
+            Poll::Ready(Ok(())) if !piece.filled().is_empty() => {}
+            _ => return,
+        }
+        // A line that is too long is so the next time as well.
+        let _long = to.feed(piece.filled());
+    }
 }
 
 impl Connection {
     /// The only run of a conversation, which ends with it. Made before the future is, so that it also
     /// counts if that is never polled.
-    pub(super) fn only_run(&self) -> OnlyRun {
+    pub(crate) fn only_run(&self) -> OnlyRun {
         self.0.lock().asleep = false;
         OnlyRun(Arc::clone(&self.0))
     }
@@ -303,7 +332,7 @@ impl Shared {
         Ended::Output
     }
 
-    fn server_says(&self, line: Vec<u8>, undelivered: &mut VecDeque<(Port, Queue, Vec<u8>)>) {
+    fn server_says(&self, line: Vec<u8>, undelivered: &mut VecDeque<(Port, Vec<u8>)>) {
         if line.is_empty() {
             return;
         }
@@ -322,8 +351,7 @@ impl Shared {
         for at in 0..to_ports.len() {
             to_ports.extend(self.go_on(&mut state, to_ports[at].0));
         }
-        let way = |(port, line)| Some((port, state.ports.get(&port)?.clone(), line));
-        undelivered.extend(to_ports.into_iter().filter_map(way));
+        undelivered.extend(to_ports);
         drop(state);
         if tools_changed {
             self.tools_changed.send_modify(|count| *count += 1);
@@ -333,10 +361,14 @@ impl Shared {
         }
     }
 
-    async fn deliver_all(&self, undelivered: &mut VecDeque<(Port, Queue, Vec<u8>)>) {
+    async fn deliver_all(&self, undelivered: &mut VecDeque<(Port, Vec<u8>)>) {
         let many = !undelivered.is_empty();
-        while let Some((port, queue, line)) = undelivered.front_mut() {
-            self.deliver(*port, queue, line).await;
+        while let Some((port, line)) = undelivered.front_mut() {
+            // Now, not when it was said: whoever rested meanwhile hears by another queue. Who has left has none.
+            let queue = self.lock().ports.get(port).cloned();
+            if let Some(queue) = queue {
+                self.deliver(*port, &queue, line).await;
+            }
             undelivered.pop_front();
         }
         if many {
@@ -411,23 +443,26 @@ impl Shared {
     }
 }
 
-/// The life of a conversation that has one run.
-pub(super) struct OnlyRun(Arc<Shared>);
+/// The life of a conversation that has one run. Dropped, it is over.
+#[derive(Debug)]
+pub(crate) struct OnlyRun(Arc<Shared>);
 
 impl OnlyRun {
-    pub(super) async fn run(
-        self,
-        input: impl AsyncWrite + Unpin,
-        output: impl AsyncRead + Unpin,
+    /// Speaks with the server until it ends. If this is dropped before it is done, it can be called again.
+    pub(crate) async fn go_on(
+        &self,
+        wire: &mut Wire<impl AsyncWrite + Unpin, impl AsyncRead + Unpin>,
     ) -> Ended {
         let connection = Connection(Arc::clone(&self.0));
         let (opened, _at_once) = oneshot::channel();
-        let mut wire = Wire::new(input, output);
-        let ended = connection.run(&mut wire, Opening::Straight, opened).await;
+        connection.run(wire, Opening::Straight, opened).await
+    }
+
+    /// The server has ended. What it said before still reaches the clients.
+    pub(crate) fn end<I, O>(self, wire: Wire<I, O>) {
         // Both are closed before anybody hears of it.
         drop(wire);
         self.0.close(Life::Over);
-        ended
     }
 }
 

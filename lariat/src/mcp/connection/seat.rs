@@ -160,6 +160,16 @@ impl Ear {
         }
     }
 
+    /// Waits until the conversation was cut off: nothing that was said matters any more.
+    #[cfg(all(target_os = "linux", feature = "cli"))]
+    pub(crate) fn cut(&self) -> impl Future<Output = ()> + use<> {
+        let mut life = self.chair.shared.life.subscribe();
+        async move {
+            // One that is not there any more was cut off as well.
+            let _cut = life.wait_for(|life| *life == Life::Cut).await.map(|_| ());
+        }
+    }
+
     async fn next(&mut self, lines: &mut Vec<u8>) -> bool {
         let parcel = tokio::select! {
             biased;

@@ -5,9 +5,10 @@
 
 use super::backlog::Backlog;
 use crate::journal::Journal;
+use crate::start::next;
 use contain::{Bell, Stream};
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,15 +16,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-const CHUNK: usize = 64 << 10;
+/// How much is written at once. Wine loses the thread that writes much more while the machine is busy.
+const CHUNK: usize = 16 << 10;
 
 /// How much of stderr waits for a host that does not read it, and how much of stdin for a server.
 const STDERR: usize = 256 << 10;
 const STDIN: usize = 4 << 20;
-
-/// How often in a row a read must find nothing to mean the end: one that finds nothing can also be
-/// somebody's write of nothing.
-const EMPTY: usize = 16;
 
 /// Who takes nothing for this long, after the other has gone, is not waited for.
 const PARTING: Duration = Duration::from_secs(2);
@@ -130,20 +128,6 @@ fn own(stream: BorrowedHandle<'_>) -> Option<File> {
     stream.try_clone_to_owned().ok().map(|handle: OwnedHandle| File::from(handle))
 }
 
-/// The next bytes; nothing at the end, however that comes.
-fn next<'a>(source: &mut impl Read, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-    let mut empty = 0;
-    loop {
-        match source.read(buffer) {
-            Ok(0) if empty < EMPTY => empty += 1,
-            Ok(0) => return None,
-            Ok(n) => return Some(&buffer[..n]),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return None,
-        }
-    }
-}
-
 /// Reads ahead of the server, so that the end is heard of even if the server has stopped reading.
 fn read_stdin(server: &Backlog, told: &Told) {
     let mut buffer = vec![0; CHUNK];
@@ -186,7 +170,7 @@ fn copy_stdout(mut server: PipeReader, told: &Told) {
 /// Takes what the server says on stderr, whether the host does or not.
 fn drain_stderr(mut server: PipeReader, log: Journal, host: &Backlog) {
     let (mut log, mut dropped) = (Some(log), 0_u64);
-    let mut buffer = vec![0; CHUNK / 4];
+    let mut buffer = vec![0; CHUNK];
     while let Some(bytes) = next(&mut server, &mut buffer) {
         // A full disk is no reason to stop draining.
         log = log.and_then(|mut log| log.append(bytes).is_ok().then_some(log));

@@ -1,10 +1,11 @@
 //! What each misbehaviour does.
 
 use super::{Script, become_deaf, leave};
+use crate::speech::{Answer, answer};
 use crate::windows::job::{CLOSED, Job};
 use crate::windows::table::Misbehaviour;
 use crate::windows::world::until;
-use std::io::Read;
+use std::io::{BufRead, Write};
 use std::os::windows::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -54,7 +55,7 @@ fn serve(script: &Script, misbehaviour: Misbehaviour) -> ! {
         }
         script.linger()
     }
-    await_end_of_input();
+    answer_all(script);
     if matches!(misbehaviour, Misbehaviour::Polite | Misbehaviour::HoldsStdout) {
         leave(0)
     }
@@ -97,7 +98,9 @@ fn build(script: &Script, misbehaviour: Misbehaviour) {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         for _ in 0..50 {
-                            script.start(LEAF, DETACHED_PROCESS).ok();
+                            // Now and then Wine cannot start one.
+                            let start = || script.start(LEAF, DETACHED_PROCESS).is_ok();
+                            until(Duration::from_secs(10), start);
                         }
                     });
                 }
@@ -134,8 +137,12 @@ fn hop(script: &Script) -> ! {
     leave(0)
 }
 
-fn await_end_of_input() {
-    let mut buffer = [0; 4096];
-    let mut stdin = std::io::stdin().lock();
-    while stdin.read(&mut buffer).is_ok_and(|read| read > 0) {}
+/// Answers until the end of input.
+fn answer_all(script: &Script) {
+    for line in std::io::stdin().lock().split(b'\n').map_while(Result::ok) {
+        if let Answer::Reply(reply) = answer(&script.verb, &String::from_utf8_lossy(&line)) {
+            let mut out = std::io::stdout();
+            out.write_all(reply.as_bytes()).and_then(|()| out.flush()).ok();
+        }
+    }
 }

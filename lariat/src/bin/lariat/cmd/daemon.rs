@@ -1,5 +1,6 @@
 //! `lariat daemon`: sessions for whoever can speak HTTP.
 
+mod offer;
 mod outside;
 mod replace;
 
@@ -7,11 +8,12 @@ use super::run::{Containers, Holding};
 use crate::summon::{self, Whereabouts};
 use crate::{env, shelf, show};
 use lariat::daemon::handover::{self, Inheritance};
-use lariat::daemon::{self, Access, Defaults, Door, Doors, Farewell, Limits, Name, config};
+use lariat::daemon::{self, Access, Defaults, Door, Doors, Farewell, Name, config};
 use lariat::duration;
 use lariat::journal::make_private_dir;
 use lariat::session::Config;
 use lariat::spec::Servers;
+use offer::{Admits, loopback, offer};
 use outside::Outside;
 use replace::Elder;
 use rustix::fs::{FlockOperation, Mode, flock};
@@ -63,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long)]
     print_socket: bool,
     /// Start one in the background unless one runs, and print where it listens when it does
-    #[arg(long, conflicts_with_all = ["print_socket", "http", "config", "https", "token_file", "no_token", "idle", "max_sessions", "max_servers",
+    #[arg(long, conflicts_with_all = ["print_socket", "http", "config", "warm", "https", "token_file", "no_token", "idle", "max_sessions", "max_servers",
         "max_servers_per_session", "max_processes_per_session", "max_processes", "grace", "term_grace", "backend", "containers",
         "max_containers"])]
     start: bool,
@@ -83,6 +85,10 @@ pub(crate) struct Args {
     /// /servers/NAME/mcp, and all of them at /mcp
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Keep a process of this server of --config ready for whoever comes next, as `warm = true` in the
+    /// file does (repeatable)
+    #[arg(long, value_name = "NAME", requires = "config")]
+    warm: Vec<String>,
     /// The file with the token that lets programs in, made if it is not there [default: token in the
     /// state directory]
     #[arg(long, value_name = "FILE", conflicts_with = "no_token")]
@@ -93,21 +99,8 @@ pub(crate) struct Args {
     /// End after this time without a session and a connection [default: never]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     idle: Option<Duration>,
-    /// How many sessions there may be
-    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
-    max_sessions: usize,
-    /// How many servers all sessions may have
-    #[arg(long, value_name = "N", default_value_t = Limits::default().servers)]
-    max_servers: usize,
-    /// How many servers one session may have
-    #[arg(long, value_name = "N", default_value_t = Limits::default().servers_per_session)]
-    max_servers_per_session: usize,
-    /// How many processes one session may have when more servers are to be started in it
-    #[arg(long, value_name = "N", default_value_t = Limits::default().processes_per_session)]
-    max_processes_per_session: usize,
-    /// How many processes all sessions may have
-    #[arg(long, value_name = "N", default_value_t = Limits::default().processes)]
-    max_processes: usize,
+    #[command(flatten)]
+    admits: Admits,
     #[command(flatten)]
     outside: Outside,
     #[command(flatten)]
@@ -171,7 +164,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         show::failure("nobody could reach the servers of --config", None, advice);
         return ExitCode::FAILURE;
     }
-    let offer = match args.config.as_deref().map(offer).transpose() {
+    let offer = match args.config.as_deref().map(|path| offer(path, &args.warm)).transpose() {
         Ok(offer) => offer.unwrap_or_default(),
         // Whoever has joined is served all the same.
         Err(_) if inheritance.is_some() => config::Config::default(),
@@ -204,10 +197,13 @@ pub(crate) fn run(args: Args) -> ExitCode {
         (false, Some(file)) => Access::Token(env::absolute(file)),
         (false, None) => Access::Token(state_dir.join("token")),
     };
-    let opened = args
-        .http
-        .map(|address| replace::patiently(args.replace, || door(address, &access), is_taken));
-    let door = match opened.transpose() {
+    let page =
+        args.http.map(|address| match inheritance.as_mut().and_then(|left| left.door(address)) {
+            // Whoever came meanwhile waits in it.
+            Some(there) => opened(there, address, &access),
+            None => replace::patiently(args.replace, || door(address, &access), is_taken),
+        });
+    let door = match page.transpose() {
         Ok(door) => door,
         Err(refusal) => {
             let code = refused(&path, &refusal);
@@ -242,13 +238,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             max_containers: args.hold.max_containers,
             ..Config::new(state_dir, Servers::new())
         },
-        limits: Limits {
-            servers_per_session: args.max_servers_per_session,
-            sessions: args.max_sessions,
-            servers: args.max_servers,
-            processes_per_session: args.max_processes_per_session,
-            processes: args.max_processes,
-        },
+        limits: args.admits.limits(),
         idle: args.idle,
         access,
         offer,
@@ -286,21 +276,6 @@ fn ended(served: io::Result<Option<Farewell>>) -> (ExitCode, u8) {
         }
     };
     (ExitCode::from(code), code)
-}
-
-/// Reads which servers can be reached by HTTP.
-fn offer(path: &Path) -> Result<config::Config, ExitCode> {
-    let shown = show::plain(&path.display().to_string());
-    let text = fs::read_to_string(path).map_err(|error| {
-        let advice = "name a file with [servers.NAME] and a command in it";
-        show::failure(&format!("cannot read {shown}"), Some(&error), advice);
-        ExitCode::FAILURE
-    })?;
-    config::Config::parse(&text).map_err(|wrong| {
-        let what = format!("{shown}:{}: {}", wrong.line, show::plain(&wrong.what));
-        show::failure(&what, None, "nothing was started");
-        ExitCode::FAILURE
-    })
 }
 
 /// Has a daemon listen there, whoever started it. It has the usual options, like any on demand.
@@ -414,28 +389,21 @@ fn resume(path: &Path, left: &mut Inheritance) -> Result<(Seat, UnixListener), R
     Ok((Seat { path: path.to_owned(), identity: identity(path), lock: lock.into() }, listener))
 }
 
-/// An address that only this machine can reach.
-fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr = text.parse().map_err(|_| {
-        "not an address and a port, as in 127.0.0.1:7457; [::1]:7457 is one too".to_owned()
-    })?;
-    if address.ip().is_loopback() {
-        return Ok(address);
-    }
-    let ip = address.ip();
-    Err(format!(
-        "{ip} can be reached from other machines, and what is said there can be read on the way; \
-         use 127.0.0.1 or [::1], and ssh -L to look from elsewhere; --https is for MCP clients there"
-    ))
-}
-
 /// Listens where the page is to be.
 fn door(address: SocketAddr, access: &Access) -> Result<Door, Refusal> {
     let bound = std::net::TcpListener::bind(address).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Refusal::PortTaken(address),
         _ => Refusal::NoPage(address, Access::Anyone, error),
     });
-    Door::new(bound?, access).map_err(|error| Refusal::NoPage(address, access.clone(), error))
+    opened(bound?, address, access)
+}
+
+fn opened(
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    access: &Access,
+) -> Result<Door, Refusal> {
+    Door::new(listener, access).map_err(|error| Refusal::NoPage(address, access.clone(), error))
 }
 
 /// Says so if others may read the token.

@@ -1,5 +1,6 @@
 //! `lariat doctor`: what this machine can guarantee, how the books are, and who has leaked.
 
+mod books;
 mod machine;
 pub(super) mod servers;
 
@@ -90,12 +91,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 impl Report {
     fn has_work(&self) -> bool {
-        let unwell = self.books.as_ref().is_some_and(|books| {
-            !(books.unfinished.is_empty()
-                && books.survivors.is_empty()
-                && books.unreadable.is_empty()
-                && books.open_to_others.is_empty())
-        });
+        let unwell = self.books.as_ref().is_some_and(|books| !books.is_well());
         unwell || self.hosts.has_unreadable() || !self.servers.leaks.is_empty()
     }
 
@@ -107,40 +103,9 @@ impl Report {
         text += "\nHosts\n";
         text += &self.hosts.text();
         text += &format!("\nBooks in {}\n", show::plain(&dir.display().to_string()));
-        text += &self.books.as_ref().map_or("  none yet\n".into(), books);
+        text += &books::text(self.books.as_ref(), "`lariat reap` tries again");
         text += "\nServers that nobody holds\n";
         text += &self.servers.text();
         text
     }
-}
-
-fn books(health: &Health) -> String {
-    let mut text = format!(
-        "  {} living; {} of events, {} in {}\n",
-        health.living,
-        show::bytes(health.events_bytes),
-        show::bytes(health.logs_bytes),
-        show::count(health.logs, "log")
-    );
-    for session in &health.unfinished {
-        text += &format!("  {session} crashed and is not finished: `lariat reap` tries again\n");
-    }
-    for left in &health.survivors {
-        let names: Vec<String> = left.survivors.iter().map(|one| one.to_string()).collect();
-        let line =
-            format!("{} ({}) has ended and left {}", left.session, left.server, names.join(", "));
-        text += &format!("  {}: `lariat reap` tries again\n", show::plain(&line));
-    }
-    for page in &health.unreadable {
-        let page = show::plain(page);
-        text += &format!("  {page} cannot be read: perhaps another version of Lariat wrote it\n");
-    }
-    for name in &health.open_to_others {
-        let name = show::plain(name);
-        text += &format!("  {name} can be read or written by others: chmod go= it\n");
-    }
-    if health.elsewhere > 0 {
-        text += &format!("  {} of another machine or container\n", health.elsewhere);
-    }
-    text
 }

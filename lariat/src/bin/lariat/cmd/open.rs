@@ -1,7 +1,7 @@
 //! `lariat open`: a link to the page.
 
-use crate::show;
 use crate::summon::{self, Whereabouts};
+use crate::{env, show};
 use lariat::daemon::api::Link;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -109,16 +109,24 @@ fn text(link: &Link) -> String {
 
 /// The desktop knows which browser.
 fn browse(link: &Link) -> ExitCode {
-    let mut command = Command::new("xdg-open");
-    command.arg(&link.url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let (program, words) = env::OPENER;
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .arg(&link.url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     match command.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => {
-            show::failure("xdg-open found no browser", None, "follow the link above by hand");
+            let what = format!("{program} found no browser");
+            show::failure(&what, None, "follow the link above by hand");
             ExitCode::FAILURE
         }
         Err(error) => {
-            show::failure("cannot run xdg-open", Some(&error), "follow the link above by hand");
+            let what = format!("cannot run {program}");
+            show::failure(&what, Some(&error), "follow the link above by hand");
             ExitCode::FAILURE
         }
     }

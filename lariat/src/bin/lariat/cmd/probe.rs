@@ -1,5 +1,7 @@
 //! `lariat probe`: what a server offers and what it costs, without leaving anything behind.
 
+mod told;
+
 use super::run::{Holding, explain};
 use crate::{shelf, show};
 use lariat::books::Rate;
@@ -67,65 +69,24 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(found) => found,
         Err(failure) => return explain(&shown, &failure),
     };
-    let text = if args.json { format!("{}\n", as_json(&found)) } else { as_text(&found) };
     if let Err(error) = &found.offer {
-        let words = found.stderr.trim_end();
-        let heard = if words.is_empty() {
-            "it wrote nothing to stderr".to_string()
-        } else {
-            format!("its stderr ends with:\n{words}")
-        };
-        show::failure(&format!("{} did not answer", found.receipt.server), Some(error), &heard);
+        told::unanswered(&found.receipt, error, &found.stderr);
     }
-    show::out(&text);
+    show::out(&if args.json { as_json(&found) } else { as_text(&found) });
     ExitCode::from(u8::from(found.offer.is_err() || !found.receipt.survivors.is_empty()))
 }
 
-fn as_json(found: &Found) -> serde_json::Value {
-    let offer = found.offer.as_ref().ok();
-    let mut object = json!({
-        "server": {
-            "name": offer.and_then(|o| o.name.clone()),
-            "version": offer.and_then(|o| o.version.clone()),
-        },
-        "protocol": offer.map(|o| &o.protocol),
-        "era": offer.map(|o| o.era),
-        "tools": offer.map(|o| o.tools.clone()).unwrap_or_default(),
-        "resources": offer.map_or(0, |o| o.resources),
-        "prompts": offer.map_or(0, |o| o.prompts),
-        "startup_ms": found.startup.as_millis() as u64,
-        "processes_peak": found.processes_peak,
-        "rss_peak_bytes": found.rss_peak,
-        "receipt": found.receipt,
-    });
-    if let Err(error) = &found.offer {
-        object["error"] = json!(error.to_string());
-    }
-    object
+fn as_json(found: &Found) -> String {
+    let mut object = told::object(&found.offer, found.startup, &found.receipt);
+    object["processes_peak"] = json!(found.processes_peak);
+    object["rss_peak_bytes"] = json!(found.rss_peak);
+    format!("{object}\n")
 }
 
 fn as_text(found: &Found) -> String {
-    let mut text = String::new();
     let receipt = &found.receipt;
-    if let Ok(offer) = &found.offer {
-        let name = offer.name.as_deref().unwrap_or(receipt.server.as_str());
-        let version = offer.version.as_deref().unwrap_or("");
-        text += &format!(
-            "{name} {version}  speaks {} ({}), ready after {} ms\n",
-            offer.protocol,
-            offer.era,
-            found.startup.as_millis()
-        );
-        text += &format!(
-            "{}, {}, {}\n",
-            show::count(offer.tools.len(), "tool"),
-            show::count(offer.resources, "resource"),
-            show::count(offer.prompts, "prompt")
-        );
-        for tool in &offer.tools {
-            text += &format!("  {}\n", show::plain(tool));
-        }
-    }
+    let offer = found.offer.as_ref().map(|offer| told::offer(offer, found.startup, receipt));
+    let mut text = offer.unwrap_or_default();
     text += &format!(
         "at its largest {}, {}\n",
         show::count(found.processes_peak, "process"),
@@ -136,26 +97,7 @@ fn as_text(found: &Found) -> String {
     for root in roots {
         branch(root, &found.tree, 1, &mut text);
     }
-    let p = receipt.processes;
-    text += &format!(
-        "ended by {} ({}): {} left by themselves, {} when asked, {} killed; ",
-        receipt.backend, receipt.reason, p.left, p.asked, p.killed
-    );
-    if receipt.containers.seen > 0 {
-        let c = receipt.containers;
-        text += &format!("{} of {} removed; ", c.removed, show::count(c.seen, "container"));
-    }
-    match receipt.survivors.len() {
-        0 => text += "nothing is left\n",
-        n => {
-            text += &format!("{n} SURVIVED\n");
-            for s in &receipt.survivors {
-                text += &show::plain(&format!("  {s}: {}", s.why));
-                text += "\n";
-            }
-        }
-    }
-    text
+    text + &told::ending(receipt)
 }
 
 fn branch(process: &Process, all: &[Process], depth: usize, text: &mut String) {

@@ -1,5 +1,10 @@
 //! `lariat session`: what the daemon does, for scripts.
 
+#[cfg(target_os = "linux")]
+#[path = "session/owner.rs"]
+mod owner;
+#[cfg(windows)]
+#[path = "../windows/owner.rs"]
 mod owner;
 
 use crate::summon::{Whereabouts, explain, speak};
@@ -10,7 +15,6 @@ use lariat::spec::{ServerSpec, Servers};
 use serde_json::{Map, Value};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -199,23 +203,10 @@ fn at_home(servers: &mut Servers) {
         let Some(path) = path.as_ref().and_then(|path| path.to_str()) else { continue };
         if !spec.env.contains_key("PATH") {
             spec.env.insert("PATH".into(), path.into());
-            let found = spec.command.as_deref().and_then(|command| find(command, path));
+            let found = spec.command.as_deref().and_then(|command| env::find(command, path));
             spec.command = found.or(spec.command.take());
         }
     }
-}
-
-/// Where a command is, by our own PATH: the daemon has another. As it is if it is nowhere.
-fn find(command: &str, path: &str) -> Option<String> {
-    if command.contains('/') || command.is_empty() {
-        return None;
-    }
-    let is_program = |file: &PathBuf| {
-        let there = file.metadata();
-        there.is_ok_and(|there| there.is_file() && there.permissions().mode() & 0o111 != 0)
-    };
-    let candidates = std::env::split_paths(path).map(|dir| env::absolute(dir.join(command)));
-    candidates.into_iter().find(is_program)?.into_os_string().into_string().ok()
 }
 
 fn from_line(args: &OpenArgs) -> Result<Servers, ExitCode> {

@@ -1,22 +1,36 @@
 //! The command line on Windows: the verbs that there are so far.
 
+#[path = "daemon.rs"]
+mod daemon;
 #[path = "demo.rs"]
 mod demo;
 #[path = "doctor.rs"]
 mod doctor;
-#[path = "probe.rs"]
+#[expect(dead_code, reason = "part of it is for verbs that only Linux has")]
+#[path = "../cmd/open.rs"]
+mod open;
+#[path = "../lean/probe.rs"]
 mod probe;
-#[path = "ps.rs"]
+#[path = "../lean/ps.rs"]
 mod ps;
 #[path = "run.rs"]
 mod run;
-#[path = "show.rs"]
-mod show;
+#[expect(dead_code, reason = "part of it is for verbs that only Linux has")]
+#[path = "../cmd/session.rs"]
+mod session;
+#[path = "../lean/told.rs"]
+mod told;
 #[path = "trial.rs"]
 mod trial;
 
-use clap::{Parser, Subcommand};
-use std::path::PathBuf;
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What holds servers here.
+const BACKEND: &str = "job";
+
+/// Help for those who look into the books.
+const BOOKS: &str = "Where the books are [default: AppData\\Local\\lariat of the user]";
 
 /// Ties every MCP server to the session that started it.
 ///
@@ -35,44 +49,29 @@ enum Verb {
     Run(run::Args),
     Probe(probe::Args),
     Ps(ps::Args),
+    #[command(subcommand)]
+    Session(session::Verb),
+    Daemon(daemon::Args),
+    Open(open::Args),
     Doctor(doctor::Args),
     Trial(trial::Args),
 }
 
-/// Parses the command line and does what it says; gives the exit code.
-pub(crate) fn main() -> i32 {
+/// Parses the command line and does what it says. The exit code is one of ours, or a server's own,
+/// which can be any number.
+pub(crate) fn main() -> Result<ExitCode, i32> {
     match Cli::try_parse() {
-        Ok(cli) => match cli.verb {
+        Ok(cli) => Err(match cli.verb {
             Verb::Demo(args) => demo::run(&args),
             Verb::Run(args) => run::run(args),
             Verb::Probe(args) => probe::run(args),
             Verb::Ps(args) => ps::run(&args),
+            Verb::Session(verb) => return Ok(session::run(verb)),
+            Verb::Daemon(args) => return Ok(daemon::run(args)),
+            Verb::Open(args) => return Ok(open::run(&args)),
             Verb::Doctor(args) => doctor::run(&args),
             Verb::Trial(args) => trial::run(&args),
-        },
-        Err(error) => {
-            let wraps = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
-            show::usage(&error);
-            match (error.use_stderr(), wraps) {
-                (false, _) => 0,
-                // A wrapper's own failures must not look like the server's.
-                (true, true) => 125,
-                (true, false) => 2,
-            }
-        }
+        }),
+        Err(error) => Ok(ExitCode::from(told::misread(&error, &Cli::command(), "Windows"))),
     }
-}
-
-/// Where the books, logs and events are: in the user's own directory, which is found without any
-/// variable that a host might strip.
-fn state_dir(given: Option<&PathBuf>) -> Option<PathBuf> {
-    let dir =
-        given.cloned().or_else(|| Some(std::env::home_dir()?.join("AppData/Local/lariat")))?;
-    std::path::absolute(dir).ok()
-}
-
-/// Says that there is no place for the books.
-fn no_home(code: i32) -> i32 {
-    show::failure("this user has no home directory", None, "name one with --state-dir DIR");
-    code
 }

@@ -1,6 +1,6 @@
 //! `lariat demo` on Windows: the leak and the cure, on this machine.
 
-use super::show;
+use crate::show;
 use std::ffi::OsString;
 use std::time::Duration;
 use trials::{Cell, Death, Misbehaviour, Moment, Subject, Verdict};

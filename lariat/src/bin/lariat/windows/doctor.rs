@@ -1,6 +1,6 @@
 //! `lariat doctor` on Windows: what this machine can guarantee.
 
-use super::show;
+use crate::show;
 use lariat::contain::{Choice, Ladder, Spec, Stream, Tree};
 use serde_json::json;
 

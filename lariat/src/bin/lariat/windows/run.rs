@@ -1,10 +1,10 @@
 //! `lariat run` on Windows: what hosts start in place of a server.
 
-use super::{no_home, show, state_dir};
-use lariat::contain::{Error, Ladder};
+use super::told::{self, no_home, state_dir};
+use lariat::contain::Ladder;
 use lariat::duration;
 use lariat::id::ServerName;
-use lariat::relay::{Failure, Run};
+use lariat::relay::Run;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,16 +49,9 @@ pub(super) fn run(args: Args) -> i32 {
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
     let rest: Vec<OsString> = words.collect();
-    let server = match &args.name {
-        None => derived(&program, &rest),
-        Some(name) => match ServerName::given(name) {
-            Some(server) => server,
-            None => {
-                let what = format!("`{name}` is not a name");
-                show::failure(&what, None, "use letters and digits: --name github");
-                return 125;
-            }
-        },
+    let server = match told::name(args.name.as_deref(), || derived(&program, &rest)) {
+        Ok(server) => server,
+        Err(code) => return code,
     };
     let Some(state_dir) = state_dir(args.state_dir.as_ref()) else { return no_home(125) };
     let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
@@ -73,24 +66,8 @@ pub(super) fn run(args: Args) -> i32 {
         log_dir: args.log_dir.map(whole),
     };
     match lariat::relay::run(run) {
-        Ok(outcome) => {
-            for survivor in &outcome.receipt.survivors {
-                show::failure(&format!("{survivor} survived"), None, &survivor.why);
-            }
-            if let (Some(path), Some(e)) = (receipt, &outcome.unwritten) {
-                let what = format!("cannot write the receipt {}", path.display());
-                show::failure(&what, Some(e), "it is in events.jsonl in the state directory");
-            }
-            match outcome.exit {
-                Some(lariat::contain::Exit::Code(0)) if !outcome.receipt.survivors.is_empty() => {
-                    125
-                }
-                Some(lariat::contain::Exit::Code(code)) => code,
-                Some(exit) => i32::from(exit.code()),
-                None => 137,
-            }
-        }
-        Err(failure) => explain(&shown, &failure),
+        Ok(outcome) => told::ended(&outcome, receipt.as_deref()),
+        Err(failure) => told::explain(&shown, &failure),
     }
 }
 
@@ -105,41 +82,6 @@ pub(super) fn derived(program: &OsStr, args: &[OsString]) -> ServerName {
         }
         _ => ServerName::derived(stem, args),
     }
-}
-
-/// Says why a run did not begin and what to do; gives the exit code.
-fn explain(program: &str, failure: &Failure) -> i32 {
-    match failure {
-        Failure::State(dir, e) => {
-            let what = format!("cannot write the state directory {}", dir.display());
-            show::failure(&what, Some(e), "make it writable, or use --state-dir DIR");
-        }
-        Failure::Log(dir, e) => {
-            let what = format!("cannot write the log in {}", dir.display());
-            show::failure(&what, Some(e), "make it writable, or use --log-dir DIR");
-        }
-        Failure::Streams(e) => {
-            show::failure("cannot set up the server's streams", Some(e), "nothing was started");
-        }
-        Failure::Start(e) => return not_started(program, e),
-    }
-    125
-}
-
-/// Says why a server could not be started; gives the exit code.
-pub(super) fn not_started(program: &str, e: &Error) -> i32 {
-    let cause = std::error::Error::source(e);
-    match e.exit_code() {
-        127 => {
-            let advice = "check the spelling and PATH; nothing was started";
-            show::failure(&format!("cannot find `{program}`"), None, advice);
-        }
-        126 => {
-            show::failure(&format!("cannot execute `{program}`"), cause, "nothing was started");
-        }
-        _ => show::failure(&format!("cannot {e}"), cause, "nothing was started"),
-    }
-    i32::from(e.exit_code())
 }
 
 #[cfg(test)]

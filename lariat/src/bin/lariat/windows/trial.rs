@@ -1,6 +1,6 @@
 //! `lariat trial` on Windows: the kit against any wrapper, so that peers can be measured with it too.
 
-use super::show;
+use crate::show;
 use lariat::duration;
 use std::ffi::OsString;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Many answers made into one. Pure.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -94,7 +94,7 @@ pub(super) fn discover(parts: &[(String, Value)], absent: &[String]) -> Value {
 }
 
 /// How a page of a list may be kept, and where it goes on.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Keeping {
     #[serde(default)]

@@ -128,10 +128,11 @@ async fn talk(seed: u64) -> usize {
             let (carried, places, said) =
                 serde_json::from_slice::<(Carried, Vec<Place>, Said)>(&written).unwrap();
             connection = Connection::carried(carried);
+            // Before anybody sits again, as with servers of a session.
+            wire.inbox = Inbox::carried(said);
             for (client, place) in clients.iter_mut().zip(places) {
                 (client.mouth, client.ear) = connection.sit_again(place).unwrap();
             }
-            wire.inbox = connection.inbox(said);
         }
     }
     for client in &clients {

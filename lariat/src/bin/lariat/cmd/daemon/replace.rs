@@ -8,6 +8,7 @@
 
 use crate::{env, show, summon};
 use lariat::contain::{self, Member};
+use lariat::daemon::client::Error;
 use lariat::daemon::handover::{Declined, Inheritance, Successor, succeed};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Signal;
@@ -50,31 +51,41 @@ pub(super) fn make_way(path: &Path, state_dir: &Path) -> Result<Elder, ExitCode>
         let what = format!("the daemon on {shown} is not ours to replace");
         return Err(failed(what, "choose another --socket PATH"));
     };
-    let listed = summon::speak(stream, async |mut client| Ok(client.list().await?.sessions.len()));
-    match listed {
-        Ok(0) => {}
-        // By their names they could not be reached any more.
-        Ok(count) => {
-            let sessions = show::count(count, "session");
-            let what = format!("the daemon on {shown} has {sessions} that only it can end");
-            return Err(failed(what, "close them first; `lariat session list` shows them"));
-        }
+    drop(stream);
+    let declined = match become_this(path, elder, state_dir) {
+        Ok(successor) => return Ok(Elder::Became(successor)),
+        Err(Declined::Refused(why)) => Some(show::plain(&why)),
+        // It is one from before there was such a thing, or is leaving.
+        Err(Declined::Unable(_)) => None,
+    };
+    // Its sessions could not be reached by their names any more.
+    let count = match sessions(path) {
+        Ok(count) => count,
+        Err(_) if !elder.is_alive() => 0,
         Err(error) => {
             return Err(summon::explain(&format!("cannot replace the daemon on {shown}"), &error));
         }
+    };
+    if count > 0 {
+        let sessions = show::count(count, "session");
+        let why = declined.map(|why| format!(": {why}")).unwrap_or_default();
+        let what = format!("the daemon on {shown} keeps {sessions} that only it can end{why}");
+        return Err(failed(what, "try again, or close them; `lariat session list` shows them"));
     }
-    match become_this(path, elder, state_dir) {
-        Ok(successor) => return Ok(Elder::Became(successor)),
-        Err(Declined::Refused(why)) => {
-            let what = format!("the daemon before is not handed over: {}", show::plain(&why));
-            show::note(&what, "it ends with the last that has joined it");
-        }
-        // It is one from before there was such a thing, or is leaving.
-        Err(Declined::Unable(_)) => {}
+    if let Some(why) = declined {
+        let what = format!("the daemon before is not handed over: {why}");
+        show::note(&what, "it ends with the last that has joined it");
     }
     // It may have left by itself just now.
     let _gone = elder.signal(Signal::USR2);
     Ok(Elder::Gone)
+}
+
+/// How many sessions the daemon has, if there is one.
+fn sessions(path: &Path) -> Result<usize, Error> {
+    // One that does not listen any more has left, and they with it.
+    let Ok(stream) = UnixStream::connect(path) else { return Ok(0) };
+    summon::speak(stream, async |mut client| Ok(client.list().await?.sessions.len()))
 }
 
 /// Asks it to become this program. One that is just becoming another's does not answer, and is asked again.

@@ -1,0 +1,27 @@
+//! What is left of a wrapper that was ended. The kernel has ended its tree by then, so all there is to do
+//! is to look.
+
+use super::{Books, Page, member};
+use crate::receipt::Receipt;
+use contain::{Backend, Member, Report};
+use std::io;
+
+impl Books {
+    /// Finishes what wrappers left that were ended: the receipts of their sessions, which are in the
+    /// event log as well.
+    pub fn sweep(&self) -> io::Result<Vec<Receipt>> {
+        self.sweep_by(look)
+    }
+}
+
+fn look(page: &Page) -> Report {
+    let alive = page.leader.map(member).filter(Member::is_alive);
+    let mut report = Report::nothing(Backend::Job);
+    report.survivors.extend(alive.map(|member| contain::Survivor {
+        kind: contain::Kind::Process,
+        name: contain::process::name(member).unwrap_or_default(),
+        member,
+        why: "its job was closed but it is still there".into(),
+    }));
+    report
+}

@@ -1,0 +1,16 @@
+//! The end of the pipe that a client speaks by.
+
+use super::Error;
+use std::os::windows::io::AsHandle;
+
+/// A connection to a daemon.
+pub type Stream = tokio::net::windows::named_pipe::NamedPipeClient;
+
+/// Says if it is another user who listens. Nothing has been said to them by now.
+pub(super) fn check(stream: &Stream) -> Result<(), Error> {
+    let owner = contain::pipe::owner(stream.as_handle()).map_err(Error::Broken)?;
+    if owner == contain::pipe::user().map_err(Error::Broken)? {
+        return Ok(());
+    }
+    Err(Error::Stranger(owner))
+}
