@@ -18,12 +18,14 @@ const SIGTERM: i32 = 15;
 pub(crate) enum Act {
     /// Nothing.
     Nothing,
+    /// Take note of who is there: they have been given time.
+    Look,
     /// Send this signal to the command's process group.
     Signal(i32),
     /// Ask everyone who was not asked yet.
     AskEveryone,
-    /// Kill whoever is there.
-    Kill,
+    /// Kill whoever is there, for the first time or again.
+    Kill { first: bool },
     /// Report.
     Finish,
 }
@@ -101,7 +103,7 @@ impl Climb {
         match ask {
             Ask::Closed => {
                 self.phase = Phase::Closing { until: now + self.ladder.grace };
-                Act::Nothing
+                Act::Look
             }
             Ask::Signal(SIGTERM) | Ask::OwnerDied => self.terminate(now, has_left),
             Ask::Signal(number) => {
@@ -121,12 +123,12 @@ impl Climb {
             Phase::Running if has_left => {
                 self.began = Some(now);
                 self.phase = Phase::Lingering { until: now + self.ladder.linger };
-                Act::Nothing
+                Act::Look
             }
             Phase::Closing { until } if has_left => {
                 // A slow command must not buy its descendants more time than the ladder has.
                 self.phase = Phase::Lingering { until: until.min(now + self.ladder.linger) };
-                Act::Nothing
+                Act::Look
             }
             Phase::Closing { until } | Phase::Lingering { until } if now >= until => {
                 self.terminate(now, has_left)
@@ -138,7 +140,7 @@ impl Climb {
             Phase::Killing { until, next, round } if now >= next => {
                 let round = (round * 2).min(LAST_ROUND);
                 self.phase = Phase::Killing { until, next: now + round, round };
-                Act::Kill
+                Act::Kill { first: false }
             }
             _ => Act::Nothing,
         }
@@ -152,7 +154,15 @@ impl Climb {
     fn kill(&mut self, now: Instant) -> Act {
         let until = now + self.ladder.look;
         self.phase = Phase::Killing { until, next: now + FIRST_ROUND, round: FIRST_ROUND };
-        Act::Kill
+        Act::Kill { first: true }
+    }
+
+    /// A kill was done by now; the dying have this long at least before they are looked at again.
+    pub(crate) fn struck(&mut self, now: Instant, at_least: Duration) {
+        if let Phase::Killing { next, round, .. } = &mut self.phase {
+            *round = at_least.max(*round);
+            *next = now + *round;
+        }
     }
 
     fn finish(&mut self, now: Instant) -> Act {
@@ -180,8 +190,7 @@ mod tests {
         for _ in 0..1_000 {
             let at = now.duration_since(begin).as_millis() as u64;
             let act = climb.tick(now, at >= left_at, at >= empty_at);
-            let repeated = act == Act::Kill && acts.last().is_some_and(|(_, a)| *a == Act::Kill);
-            if act != Act::Nothing && !repeated {
+            if !matches!(act, Act::Nothing | Act::Look | Act::Kill { first: false }) {
                 acts.push((at, act));
             }
             if act == Act::Finish {
@@ -196,13 +205,14 @@ mod tests {
     }
 
     const NEVER: u64 = 1_000_000;
+    const KILL: Act = Act::Kill { first: true };
 
     #[test]
     fn who_ignores_everything_is_asked_then_killed_then_named() {
         let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
-        assert_eq!(climb.ask(Ask::Closed, begin, false), Act::Nothing);
+        assert_eq!(climb.ask(Ask::Closed, begin, false), Act::Look);
         let acts = acts(&mut climb, begin, NEVER, NEVER);
-        let expected = [(2_000, Act::Signal(SIGTERM)), (5_000, Act::Kill), (10_000, Act::Finish)];
+        let expected = [(2_000, Act::Signal(SIGTERM)), (5_000, KILL), (10_000, Act::Finish)];
         assert_eq!(acts, expected);
     }
 
@@ -221,7 +231,7 @@ mod tests {
         // The command leaves; those whom the signal did not reach are asked as well.
         let acts = acts(&mut climb, begin, 100, NEVER);
         assert_eq!(acts[0], (100, Act::AskEveryone));
-        assert!(acts.contains(&(3_000, Act::Kill)), "{acts:?}");
+        assert!(acts.contains(&(3_000, KILL)), "{acts:?}");
     }
 
     #[test]
@@ -233,6 +243,21 @@ mod tests {
     }
 
     #[test]
+    fn the_dying_are_looked_at_less_and_less_often() {
+        let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
+        assert_eq!(climb.ask(Ask::Kill, begin, false), KILL);
+        // The kill itself takes a while, and is not counted.
+        let mut now = begin + Duration::from_millis(100);
+        climb.struck(now, Duration::from_millis(15));
+        for pause in [15, 30, 40, 40] {
+            assert_eq!(climb.deadline(), Some(now + Duration::from_millis(pause)));
+            now = climb.deadline().expect("a look");
+            assert_eq!(climb.tick(now, false, false), Act::Kill { first: false });
+            climb.struck(now, Duration::from_millis(15));
+        }
+    }
+
+    #[test]
     fn nobody_climbs_down() {
         let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
         assert!(!climb.is_ending());
@@ -240,7 +265,7 @@ mod tests {
         assert!(climb.is_ending());
         assert_eq!(climb.ask(Ask::Closed, begin, false), Act::Nothing);
         assert_eq!(climb.ask(Ask::Signal(15), begin, false), Act::Signal(15));
-        assert_eq!(climb.ask(Ask::Kill, begin, false), Act::Kill);
+        assert_eq!(climb.ask(Ask::Kill, begin, false), KILL);
         assert_eq!(climb.ask(Ask::OwnerDied, begin, false), Act::Nothing);
         assert!(climb.is_killing());
         let later = begin + Duration::from_millis(1);

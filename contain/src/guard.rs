@@ -4,6 +4,8 @@
 //! was killed and its children came back to the holder. It never blocks: its runner calls
 //! [`Guard::tick`] whenever a child has ended or the deadline has come.
 
+use crate::census::{Census, Gone};
+use crate::climb::{Act, Climb};
 use crate::ladder::{Ask, Ladder};
 use crate::member::Member;
 use crate::report::{Exit, Report, Survivor};
@@ -15,43 +17,14 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// While killing, how soon to look again at first, and at most. Looking takes time that those who
-/// are dying need.
-const FIRST_ROUND: Duration = Duration::from_millis(2);
-const LAST_ROUND: Duration = Duration::from_millis(40);
-
-/// The same after the kernel was told to kill a leaf whole.
+/// How long the dying have at least after the kernel was told to kill a leaf whole. Looking takes time
+/// that they need.
 const LEAF_ROUND: Duration = Duration::from_millis(15);
-
-/// Where the tree stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Nobody has asked for an end.
-    Running,
-    /// Asked gently: standard input closed, or a signal other than SIGTERM passed on.
-    Closing { until: Instant },
-    /// The command left by itself; its descendants have a moment to follow.
-    Lingering { until: Instant },
-    /// SIGTERM was sent.
-    Asked { until: Instant },
-    /// Killing and looking until nobody is left or the time is up.
-    Killing { until: Instant, next: Instant, round: Duration },
-    /// Reported.
-    Ended,
-}
-
-/// How the processes that have gone so far left.
-#[derive(Debug, Default)]
-struct Counts {
-    left: u32,
-    asked: u32,
-    killed: u32,
-}
 
 /// A tree and its end.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    ladder: Ladder,
+    climb: Climb,
     backend: Backend,
     mark: Mark,
     leaf: Option<Leaf>,
@@ -61,19 +34,14 @@ pub(crate) struct Guard {
     strangers: Vec<Member>,
     /// Children of ours that are not of the tree either, and that have no children of theirs.
     asides: Vec<Member>,
-    phase: Phase,
-    /// Everyone seen alive and not yet seen gone, and whether they were asked to leave.
-    census: HashMap<Member, bool>,
-    counts: Counts,
+    census: Census,
     refused: HashMap<Member, Errno>,
-    /// When somebody first asked for an end, or the command left.
-    ending: Option<Instant>,
 }
 
 impl Guard {
     pub(crate) fn new(ladder: Ladder, backend: Backend, mark: Mark, leaf: Option<Leaf>) -> Guard {
         Guard {
-            ladder,
+            climb: Climb::new(ladder),
             backend,
             mark,
             leaf,
@@ -81,18 +49,15 @@ impl Guard {
             exit: None,
             strangers: Vec::new(),
             asides: Vec::new(),
-            phase: Phase::Running,
-            census: HashMap::new(),
-            counts: Counts::default(),
+            census: Census::default(),
             refused: HashMap::new(),
-            ending: None,
         }
     }
 
     /// The command runs as this process.
     pub(crate) fn lead(&mut self, leader: Option<Member>) {
         self.leader = leader;
-        self.census.extend(leader.map(|m| (m, false)));
+        self.census.note(leader);
     }
 
     /// These children are not of the tree.
@@ -138,46 +103,18 @@ impl Guard {
     }
 
     pub(crate) fn is_ending(&self) -> bool {
-        self.phase != Phase::Running
+        self.climb.is_ending()
     }
 
     /// When `tick` wants to be called even if nothing happens.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Running | Phase::Ended => None,
-            Phase::Closing { until } | Phase::Lingering { until } | Phase::Asked { until } => {
-                Some(until)
-            }
-            Phase::Killing { next, .. } => Some(next),
-        }
+        self.climb.deadline()
     }
 
     /// Starts the end, or climbs higher on the ladder. Never lower.
     pub(crate) fn ask(&mut self, ask: Ask) {
-        let now = Instant::now();
-        let rung = match self.phase {
-            Phase::Running => None,
-            Phase::Closing { .. } | Phase::Lingering { .. } => Some(1),
-            Phase::Asked { .. } => Some(2),
-            Phase::Killing { .. } | Phase::Ended => Some(3),
-        };
-        if rung.is_some_and(|now| now >= ask.rung()) {
-            return;
-        }
-        self.ending.get_or_insert(now);
-        match ask {
-            Ask::Closed => {
-                self.look();
-                self.phase = Phase::Closing { until: now + self.ladder.grace };
-            }
-            Ask::Signal(libc::SIGTERM) | Ask::OwnerDied => self.terminate(now),
-            Ask::Signal(number) => {
-                self.look();
-                self.signal_group(number);
-                self.phase = Phase::Closing { until: now + self.ladder.grace };
-            }
-            Ask::Kill => self.begin_kill(now),
-        }
+        let act = self.climb.ask(ask, Instant::now(), self.has_left());
+        self.perform(act);
     }
 
     /// Passes a signal to the command alone.
@@ -190,65 +127,53 @@ impl Guard {
     /// Takes in what has happened and does what is due. `Some` once, when it is over.
     pub(crate) fn tick(&mut self) -> Option<Report> {
         let childless = self.reap();
-        let now = Instant::now();
-        if self.phase == Phase::Ended {
+        if self.climb.is_over() {
             return None;
         }
-        if self.is_empty(childless) {
-            return Some(self.finish());
-        }
-        match self.phase {
-            Phase::Running if self.has_left() => {
-                self.ending = Some(now);
+        let empty = self.is_empty(childless);
+        self.step(empty).or_else(|| {
+            // The kill itself may have emptied it.
+            let childless = self.reap();
+            if self.is_empty(childless) { self.step(true) } else { None }
+        })
+    }
+
+    /// One step on the ladder, and the report behind the last.
+    fn step(&mut self, empty: bool) -> Option<Report> {
+        let killing = self.climb.is_killing();
+        let act = self.climb.tick(Instant::now(), self.has_left(), empty);
+        self.perform(act);
+        (act == Act::Finish).then(|| self.finish(killing))
+    }
+
+    fn perform(&mut self, act: Act) {
+        match act {
+            Act::Nothing | Act::Finish => {}
+            Act::Look => self.look(),
+            Act::Signal(number) => {
                 self.look();
-                self.phase = Phase::Lingering { until: now + self.ladder.linger };
+                self.signal_group(number);
             }
-            Phase::Closing { until } if self.has_left() => {
+            Act::AskEveryone => {
                 self.look();
-                // A slow command must not buy its descendants more time than the ladder has.
-                self.phase = Phase::Lingering { until: until.min(now + self.ladder.linger) };
+                for member in self.census.unasked() {
+                    self.hail(member, Signal::TERM);
+                }
             }
-            Phase::Closing { until } | Phase::Lingering { until } if now >= until => {
-                self.terminate(now);
+            Act::Kill { first } => {
+                if first {
+                    self.look();
+                }
+                self.kill(first);
+                let dying = if self.leaf.is_some() { LEAF_ROUND } else { Duration::ZERO };
+                self.climb.struck(Instant::now(), dying);
             }
-            Phase::Asked { until } if now >= until => self.begin_kill(now),
-            // The command heeded the signal; those it never reached are asked now.
-            Phase::Asked { .. } if self.has_left() => self.ask_everyone(),
-            Phase::Killing { until, .. } if now >= until => return Some(self.finish()),
-            Phase::Killing { until, next, round } if now >= next => {
-                self.kill(false);
-                let round = (round * 2).min(LAST_ROUND);
-                self.phase = Phase::Killing { until, next: Instant::now() + round, round };
-            }
-            _ => {}
         }
-        // The kill itself may have emptied it.
-        let childless = self.reap();
-        self.is_empty(childless).then(|| self.finish())
     }
 
     /// True once the command is known to have ended, or was never known to have begun.
     fn has_left(&self) -> bool {
         self.exit.is_some() || self.leader.is_none()
-    }
-
-    /// SIGTERM: to the command's process group while the command lives, else to whoever is left.
-    fn terminate(&mut self, now: Instant) {
-        self.look();
-        if self.has_left() {
-            self.ask_everyone();
-        } else {
-            self.signal_group(libc::SIGTERM);
-        }
-        self.phase = Phase::Asked { until: now + self.ladder.term_grace };
-    }
-
-    fn ask_everyone(&mut self) {
-        for member in self.look() {
-            if self.census.get(&member) == Some(&false) {
-                self.hail(member, Signal::TERM);
-            }
-        }
     }
 
     /// Signals the members of the command's process group one by one: the group's number could
@@ -257,8 +182,7 @@ impl Guard {
         let (Some(leader), Some(signal)) = (self.leader, Signal::from_named_raw(number)) else {
             return;
         };
-        let members: Vec<Member> = self.census.keys().copied().collect();
-        for member in members {
+        for member in self.census.members() {
             if procfs::stat(member.pid).is_some_and(|s| s.pgrp == leader.pid) {
                 self.hail(member, signal);
             }
@@ -268,19 +192,11 @@ impl Guard {
     /// Signals one member and wakes it if it is stopped: a stopped process cannot heed anything.
     fn hail(&mut self, member: Member, signal: Signal) {
         if let Ok(true) = member.signal(signal) {
-            self.census.insert(member, true);
+            self.census.note_asked(member);
             if procfs::stat(member.pid).is_some_and(|s| s.state == 'T') {
                 let _gone = member.signal(Signal::CONT);
             }
         }
-    }
-
-    fn begin_kill(&mut self, now: Instant) {
-        self.look();
-        let until = now + self.ladder.look;
-        let round = if self.leaf.is_some() { LEAF_ROUND } else { FIRST_ROUND };
-        self.kill(true);
-        self.phase = Phase::Killing { until, next: Instant::now() + round, round };
     }
 
     /// One pass of the kill. What it misses the next pass finds.
@@ -305,8 +221,8 @@ impl Guard {
         let me = rustix::process::getpid().as_raw_pid();
         let mut found = descent::freeze(me, &self.others(), |m| self.is_ours(m));
         self.add_leaf_members(&mut found);
+        self.census.note(found.iter().copied());
         for member in found {
-            self.census.entry(member).or_insert(false);
             if let Err(errno) = member.signal(Signal::KILL) {
                 self.refused.insert(member, errno);
             }
@@ -338,31 +254,11 @@ impl Guard {
         }
     }
 
-    /// Takes a census: notes who is new, and how those that have gone since the last one left.
-    fn look(&mut self) -> Vec<Member> {
+    /// Takes a census, before anybody is killed: notes who is new, and how those that have gone since left.
+    fn look(&mut self) {
         let live = self.members();
-        self.settle(&live);
-        for member in &live {
-            self.census.entry(*member).or_insert(false);
-        }
-        live
-    }
-
-    fn settle(&mut self, live: &[Member]) {
-        let live: HashSet<Member> = live.iter().copied().collect();
-        let killing = matches!(self.phase, Phase::Killing { .. });
-        let counts = &mut self.counts;
-        self.census.retain(|member, asked| {
-            if live.contains(member) {
-                return true;
-            }
-            match (killing, *asked) {
-                (true, _) => counts.killed += 1,
-                (false, true) => counts.asked += 1,
-                (false, false) => counts.left += 1,
-            }
-            false
-        });
+        self.census.settle(&live, false);
+        self.census.note(live);
     }
 
     /// Collects every child that has ended. True if the kernel says there are no children at all.
@@ -391,10 +287,9 @@ impl Guard {
 
     /// Whoever is left after the last look is a survivor, also if only the kernel knows of them:
     /// calling a tree empty because nothing could be read would be the worst of lies.
-    fn finish(&mut self) -> Report {
+    fn finish(&mut self, killing: bool) -> Report {
         let live = self.members();
-        self.settle(&live);
-        self.phase = Phase::Ended;
+        self.census.settle(&live, killing);
         let childless = self.reap();
         let mut survivors: Vec<Survivor> = live
             .into_iter()
@@ -418,7 +313,7 @@ impl Guard {
         {
             survivors.push(Survivor::leaf(e));
         }
-        let Counts { left, asked, killed } = self.counts;
+        let Gone { left, asked, killed } = self.census.gone;
         Report {
             exit: self.exit,
             backend: self.backend,
@@ -428,7 +323,7 @@ impl Guard {
             killed,
             survivors,
             breach,
-            took: self.ending.map_or(Duration::ZERO, |since| since.elapsed()),
+            took: self.climb.took(Instant::now()),
         }
     }
 }

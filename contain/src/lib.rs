@@ -30,7 +30,7 @@
 //! every member when that handle closes, whoever or whatever closes it.
 //!
 //! The crate is synchronous, knows processes and nothing else (no protocol, no containers, no
-//! async runtime) and holds all the `unsafe` of the project. Linux, Windows and macOS; elsewhere it
+//! async runtime) and holds all the `unsafe` of the product. Linux, Windows and macOS; elsewhere it
 //! is empty.
 #![cfg(any(target_os = "linux", target_os = "macos", windows))]
 
@@ -64,9 +64,13 @@ mod tree;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod wire;
 
-// What macOS leaves to us to decide is pure, and tried wherever tests run.
-#[cfg(any(target_os = "macos", test))]
+// Where a tree stands and who was in it: pure, and the same wherever a guardian ends it.
+#[cfg(any(target_os = "linux", target_os = "macos", test))]
+mod census;
+#[cfg(any(target_os = "linux", target_os = "macos", test))]
 mod climb;
+
+// What macOS leaves to us to decide is pure, and tried wherever tests run.
 #[cfg(any(target_os = "macos", test))]
 mod kin;
 #[cfg(any(target_os = "macos", test))]
@@ -147,14 +151,14 @@ pub mod machine {
 /// Pipes with a name, for one user alone.
 #[cfg(windows)]
 pub mod pipe {
-    pub use crate::sys::windows::pipe::{Anchor, client, name, owner, user};
+    pub use crate::sys::windows::pipe::{Anchor, client, is_closing, name, stranger};
 }
 
 /// Looking at single processes.
 #[cfg(windows)]
 pub mod process {
     pub use crate::sys::windows::member::{
-        Handle, Seen, descendants, look, name, parent, resident, threads,
+        Handle, Parent, Seen, descendants, look, name, parent, resident, threads,
     };
     pub use crate::sys::windows::roll::below;
 

@@ -7,13 +7,14 @@ use super::events::Woken;
 use super::herd::Herd;
 use super::mark::Mark;
 use super::{Backend, process};
+use crate::census::{Census, Gone};
 use crate::climb::{Act, Climb};
 use crate::ladder::{Ask, Ladder};
 use crate::member::Member;
 use crate::report::{Exit, Report};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// Looks that must find nobody before nobody is there: no kernel says so here.
@@ -26,14 +27,6 @@ const WHILE_LEAVING: Duration = Duration::from_millis(2);
 const WHILE_ENDING: Duration = Duration::from_millis(50);
 const AFTER_FORK: Duration = Duration::from_millis(50);
 
-/// How the processes that have gone so far left.
-#[derive(Debug, Default)]
-struct Counts {
-    left: u32,
-    asked: u32,
-    killed: u32,
-}
-
 /// A tree and its end.
 #[derive(Debug)]
 pub(crate) struct Guard {
@@ -45,26 +38,25 @@ pub(crate) struct Guard {
     has_left: bool,
     is_leaving: bool,
     exit: Option<Exit>,
-    /// Everyone seen alive and not yet seen gone, and whether they were asked to leave.
-    census: HashMap<Member, bool>,
-    counts: Counts,
+    census: Census,
     clean_looks: u32,
     has_forked: bool,
     looked: Instant,
 }
 
 impl Guard {
-    /// The command, a child of this process that leads a session of its own.
-    pub(crate) fn new(ladder: Ladder, mark: Mark, leader: Member) -> Guard {
+    /// The command, a child of this process that leads a session of its own, and whoever is behind us.
+    pub(crate) fn new(ladder: Ladder, mark: Mark, leader: Member, behind: Option<Member>) -> Guard {
+        let mut census = Census::default();
+        census.note([leader]);
         Guard {
             leader,
-            herd: Herd::led_by(mark, leader),
+            herd: Herd::led_by(mark, leader, behind),
             climb: Climb::new(ladder),
             has_left: false,
             is_leaving: false,
             exit: None,
-            census: HashMap::from([(leader, false)]),
-            counts: Counts::default(),
+            census,
             clean_looks: 0,
             has_forked: false,
             looked: Instant::now(),
@@ -78,7 +70,7 @@ impl Guard {
 
     /// Who is worth watching.
     pub(crate) fn members(&self) -> HashSet<Member> {
-        self.census.keys().copied().collect()
+        self.census.members().into_iter().collect()
     }
 
     /// Takes a hint.
@@ -92,15 +84,16 @@ impl Guard {
         let again = if self.climb.is_over() {
             None
         } else if self.clean_looks > 0 {
-            Some(AFTER_NOBODY)
+            Some(self.looked + AFTER_NOBODY)
         } else if self.is_leaving && !self.has_left {
-            Some(WHILE_LEAVING)
+            // Nobody looks meanwhile, so it is counted from now.
+            Some(Instant::now() + WHILE_LEAVING)
         } else if self.climb.is_ending() {
-            Some(WHILE_ENDING)
+            Some(self.looked + WHILE_ENDING)
         } else {
-            self.has_forked.then_some(AFTER_FORK)
+            self.has_forked.then(|| self.looked + AFTER_FORK)
         };
-        again.map(|again| self.looked + again).into_iter().chain(self.climb.deadline()).min()
+        again.into_iter().chain(self.climb.deadline()).min()
     }
 
     /// Starts the end, or climbs higher on the ladder. Never lower.
@@ -135,18 +128,18 @@ impl Guard {
 
     fn perform(&mut self, act: Act) {
         match act {
-            Act::Nothing | Act::Finish => {}
+            // A look has come before each of them.
+            Act::Nothing | Act::Look | Act::Finish => {}
             Act::Signal(number) => self.signal_group(number),
             Act::AskEveryone => {
-                for member in self.members() {
-                    if self.census.get(&member) == Some(&false) {
-                        self.hail(member, Signal::TERM);
-                    }
+                for member in self.census.unasked() {
+                    self.hail(member, Signal::TERM);
                 }
             }
-            Act::Kill => {
+            Act::Kill { .. } => {
                 self.herd.kill();
                 self.look();
+                self.climb.struck(Instant::now(), Duration::ZERO);
             }
         }
     }
@@ -165,7 +158,7 @@ impl Guard {
     /// Signals one member and wakes it if it is stopped: a stopped process cannot heed anything.
     fn hail(&mut self, member: Member, signal: Signal) {
         if let Ok(true) = member.signal(signal) {
-            self.census.insert(member, true);
+            self.census.note_asked(member);
             if process::look(member.pid).is_some_and(|seen| seen.is_stopped()) {
                 let _gone = member.signal(Signal::CONT);
             }
@@ -183,6 +176,8 @@ impl Guard {
                 let code = status.exit_status().map(Exit::Code);
                 self.exit = code.or_else(|| process::look(self.leader.pid)?.exit());
             }
+            // A debugger that has attached to it is its parent until it lets go.
+            Err(_) if self.leader.is_alive() => return,
             Err(_) => {}
         }
         self.has_left = true;
@@ -201,23 +196,8 @@ impl Guard {
         };
         let nobody = living.is_empty() && self.has_left && thorough;
         self.clean_looks = if nobody { self.clean_looks + 1 } else { 0 };
-        let living: HashSet<Member> = living.into_iter().collect();
-        let killing = self.climb.is_killing();
-        let counts = &mut self.counts;
-        self.census.retain(|member, asked| {
-            if living.contains(member) {
-                return true;
-            }
-            match (killing, *asked) {
-                (true, _) => counts.killed += 1,
-                (false, true) => counts.asked += 1,
-                (false, false) => counts.left += 1,
-            }
-            false
-        });
-        for member in living {
-            self.census.entry(member).or_insert(false);
-        }
+        self.census.settle(&living, self.climb.is_killing());
+        self.census.note(living);
     }
 
     fn report(&mut self) -> Report {
@@ -229,7 +209,7 @@ impl Guard {
                 self.exit = Some(process::exit(status.as_raw()));
             }
         }
-        let Counts { left, asked, killed } = self.counts;
+        let Gone { left, asked, killed } = self.census.gone;
         Report {
             exit: self.exit,
             backend: Backend::Session,
