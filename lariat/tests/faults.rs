@@ -381,9 +381,10 @@ impl<'a> Run<'a> {
         Ok(status)
     }
 
-    /// Whether neither the wrapper nor its guardian is there.
+    /// Whether neither the wrapper nor its guardian is there, nor the strace that follows them and
+    /// leaves after them.
     fn is_abandoned(&mut self) -> bool {
-        !self.witness.look().into_iter().any(is_ours)
+        !self.witness.look().into_iter().any(|process| is_ours(process) || is_strace(process))
     }
 
     /// Whether the target made that call, by strace's own record.
@@ -519,6 +520,11 @@ fn names(dir: &Path) -> Vec<String> {
 fn is_ours(process: Process) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
     line.starts_with(format!("{LARIAT}\0run\0").as_bytes())
+}
+
+fn is_strace(process: Process) -> bool {
+    let name = fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap_or_default();
+    name.trim_end() == "strace"
 }
 
 fn signal(process: Process, signal: Signal) {

@@ -110,33 +110,35 @@ pub(super) fn find_guardian(wrapper: Process, place: &Place) -> Option<Process> 
 /// without being the server; if they do not, the guardian is the parent of whoever of the tree has no
 /// parent there.
 pub(super) fn find_holder(owner: Process, place: &Place) -> Option<Process> {
-    let server = server_line(place);
-    let carriers: Vec<(i32, Stat)> = pids()
-        .filter(|pid| *pid != owner.pid)
-        .filter(|pid| {
-            let token = place.token.as_bytes();
-            command_line(*pid).windows(token.len()).any(|word| word == token)
-        })
-        .filter_map(|pid| Some((pid, Stat::of(pid).filter(|stat| stat.is_alive(pid))?)))
-        .collect();
-    let carries = |pid: i32| carriers.iter().any(|(other, _)| *other == pid);
-    let told = carriers.iter().find(|(pid, stat)| {
-        stat.group == *pid
-            && carries(stat.parent)
-            && !command_line(*pid).starts_with(&server)
-            && !command_line(stat.parent).starts_with(&server)
-    });
+    let (server, token) = (server_line(place), place.token.as_bytes());
+    // Each command line is read once: of a process that executes another program the next reading is empty,
+    // and a member of the tree would look like a helper.
+    let carrier = |pid: i32| {
+        let line = command_line(pid);
+        let carries = line.windows(token.len()).any(|word| word == token);
+        let stat = Stat::of(pid).filter(|stat| carries && stat.is_alive(pid))?;
+        Some((pid, stat, line.starts_with(&server)))
+    };
+    let carriers: Vec<(i32, Stat, bool)> =
+        pids().filter(|pid| *pid != owner.pid).filter_map(carrier).collect();
+    let carries = |pid: i32| carriers.iter().any(|(other, ..)| *other == pid);
+    let helps = |pid: i32| carriers.iter().any(|(other, _, member)| *other == pid && !member);
+    let told = carriers
+        .iter()
+        .find(|(pid, stat, member)| stat.group == *pid && !member && helps(stat.parent));
     let holder = match told {
-        Some((_, guardian)) => guardian.parent,
+        Some((_, guardian, _)) => guardian.parent,
         None => {
             let executable = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
             let ours = executable(owner.pid);
             let is_helper = |pid: &i32| *pid != owner.pid && executable(*pid) == ours;
             // Bystanders have no parent there either; theirs is the runner, whose own is a stranger.
-            carriers.iter().filter(|(_, stat)| !carries(stat.parent)).find_map(|(_, root)| {
-                let guardian = Stat::of(Some(root.parent).filter(is_helper)?)?;
-                Some(guardian.parent).filter(is_helper)
-            })?
+            carriers.iter().filter(|(_, stat, _)| !carries(stat.parent)).find_map(
+                |(_, root, _)| {
+                    let guardian = Stat::of(Some(root.parent).filter(is_helper)?)?;
+                    Some(guardian.parent).filter(is_helper)
+                },
+            )?
         }
     };
     Process::now(holder)
