@@ -5,28 +5,19 @@
 //! argc (4 bytes) │ path of the executable, 0 │ 0 … │ argc × (argument, 0) │ (NAME=value, 0) … │ 0 │ …
 //! ```
 
-/// The environment in such a buffer, entry by entry. Empty where the kernel left it out, which it
-/// does for programs that are part of the system.
-pub(crate) fn environment(buffer: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let (arguments, words) = split(buffer).unwrap_or((0, &[]));
-    // An environment ends with an empty entry; behind it is what only the loader reads.
-    words.split(|byte| *byte == 0).skip(arguments).take_while(|entry| !entry.is_empty())
-}
-
-/// How many arguments there are, and the bytes from the first of them on.
-fn split(buffer: &[u8]) -> Option<(usize, &[u8])> {
-    let (count, rest) = buffer.split_first_chunk::<4>()?;
-    let count = usize::try_from(i32::from_ne_bytes(*count)).ok()?;
-    let path = rest.iter().position(|byte| *byte == 0)?;
-    let rest = &rest[path..];
-    let padding = rest.iter().position(|byte| *byte != 0)?;
-    Some((count, &rest[padding..]))
-}
-
-/// True if the environment sets this variable.
+/// True if this variable is set, or an argument says the same. The two are not told apart: a program that writes
+/// a title over its arguments leaves zeros and half an environment there, and a name is looked for that nobody
+/// else has.
 pub(crate) fn sets(buffer: &[u8], name: &[u8]) -> bool {
-    environment(buffer)
-        .any(|entry| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")))
+    let is_it = |entry: &[u8]| entry.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="));
+    words(buffer).unwrap_or_default().split(|byte| *byte == 0).any(is_it)
+}
+
+/// The bytes behind the path of the executable.
+fn words(buffer: &[u8]) -> Option<&[u8]> {
+    let (_count, rest) = buffer.split_first_chunk::<4>()?;
+    let path = rest.iter().position(|byte| *byte == 0)?;
+    Some(&rest[path..])
 }
 
 #[cfg(test)]
@@ -37,44 +28,33 @@ mod tests {
         [&count.to_ne_bytes(), text.as_bytes()].concat()
     }
 
-    fn entries(buffer: &[u8]) -> Vec<&str> {
-        environment(buffer).map(|entry| std::str::from_utf8(entry).unwrap()).collect()
-    }
-
     #[test]
-    fn arguments_are_told_from_the_environment() {
-        let text = "/bin/cat\0\0\0\0cat\0MARK=1\0PATH=/bin\0MARK_2=1\0\0executable_path=/bin/cat\0";
-        let sample = buffer(2, text);
-        assert_eq!(entries(&sample), ["PATH=/bin", "MARK_2=1"]);
+    fn a_variable_is_found_by_its_whole_name() {
+        let sample = buffer(1, "/bin/MARK_3=1\0\0\0\0cat\0PATH=/bin\0MARK_2=1\0\0");
         assert!(sets(&sample, b"PATH") && sets(&sample, b"MARK_2"));
-        // An argument, a prefix of a name, and the loader's words are no variables.
-        for name in ["MARK", "PAT", "executable_path", ""] {
+        // A prefix or an end of a name, a value, and the path of the program are no variables.
+        for name in ["MARK", "ARK_2", "PAT", "/bin", "MARK_3", "/bin/MARK_3", "cat"] {
             assert!(!sets(&sample, name.as_bytes()), "{name}");
         }
     }
 
     #[test]
-    fn an_empty_argument_is_one() {
-        let sample = buffer(3, "/bin/cat\0\0cat\0\0-\0A=1\0\0");
-        assert_eq!(entries(&sample), ["A=1"]);
+    fn a_title_over_the_arguments_hides_nothing_behind_them() {
+        // As libuv writes one: over all arguments, and zeros to their end.
+        let sample = buffer(3, "/bin/node\0\0npm\0\0\0\0\0\0\0\0\0MARK=1\0\0");
+        assert!(sets(&sample, b"MARK"));
+        let sample = buffer(3, "/bin/node\0\0npm install everything there is\0MARK=1\0\0");
+        assert!(sets(&sample, b"MARK"));
     }
 
     #[test]
-    fn an_environment_that_was_left_out_is_empty() {
-        assert_eq!(entries(&buffer(2, "/bin/sleep\0\0\0sleep\x0060\0")), [""; 0]);
-        assert_eq!(entries(&buffer(2, "/bin/sleep\0\0\0sleep\x0060\0\0\0\0")), [""; 0]);
-    }
-
-    #[test]
-    fn what_cannot_be_is_empty_and_never_panics() {
-        assert_eq!(entries(&buffer(-1, "/a\0a\0A=1\0")), [""; 0]);
-        assert_eq!(entries(&buffer(i32::MAX, "/a\0a\0A=1\0")), [""; 0]);
-        assert_eq!(entries(&buffer(1, "no end")), [""; 0]);
+    fn what_cannot_be_has_nothing_and_never_panics() {
+        for sample in [buffer(-1, "/a\0a"), buffer(1, "no end"), Vec::new(), vec![1, 2]] {
+            assert!(!sets(&sample, b"A"));
+        }
         let whole = buffer(1, "/a\0\0a\0A=1\0\0x");
         for end in 0..whole.len() {
-            for entry in entries(&whole[..end]) {
-                assert!("A=1".starts_with(entry), "{entry}");
-            }
+            assert_eq!(sets(&whole[..end], b"A"), end >= whole.len() - 4, "{end}");
         }
     }
 }

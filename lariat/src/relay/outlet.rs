@@ -2,7 +2,7 @@
 //!
 //! The host's descriptors are shared with the host and perhaps with its other children, so their
 //! flags are not ours to change. A pipe or terminal is opened anew where that gives a description of
-//! our own; a socket has a per-call flag; a file never blocks.
+//! our own; a socket has a per-call flag where the platform heeds it; a file never blocks.
 
 #[cfg(target_os = "linux")]
 #[path = "outlet/linux.rs"]
@@ -11,7 +11,7 @@ mod os;
 #[path = "outlet/macos.rs"]
 mod os;
 
-use os::{PIPE_BUF, SEND, reopen};
+use os::{PIPE_BUF, reopen, send};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -57,7 +57,7 @@ impl Sink {
 enum Kind {
     /// Ours: non-blocking.
     Reopened,
-    /// A socket: non-blocking by flag.
+    /// A socket: as the platform lets one be written without waiting.
     Socket,
     /// A file: does not block.
     File,
@@ -91,21 +91,24 @@ impl Outlet {
         loop {
             let written = match self.kind {
                 Kind::Reopened | Kind::File => rustix::io::write(&self.fd, bytes),
-                Kind::Socket => rustix::net::send(&self.fd, bytes, SEND),
-                Kind::Careful if !self.is_ready() => Err(Errno::AGAIN),
-                Kind::Careful => rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIPE_BUF)]),
+                Kind::Socket => send(self.fd.as_fd(), bytes),
+                Kind::Careful => write_if_ready(self.fd.as_fd(), bytes),
             };
             if written != Err(Errno::INTR) {
                 return written;
             }
         }
     }
+}
 
-    fn is_ready(&self) -> bool {
-        let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
-        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0)
+/// Writes as little as cannot wait, if it says that it is ready.
+fn write_if_ready(stream: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+    let mut fds = [PollFd::from_borrowed_fd(stream, PollFlags::OUT)];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    if !rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0) {
+        return Err(Errno::AGAIN);
     }
+    rustix::io::write(stream, &bytes[..bytes.len().min(PIPE_BUF)])
 }
 
 impl AsFd for Outlet {

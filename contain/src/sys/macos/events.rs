@@ -40,18 +40,22 @@ impl Events {
         Ok(events)
     }
 
-    /// Watches exactly these processes from now on, as far as the kernel allows it.
-    pub(crate) fn watch(&mut self, members: &HashSet<Member>) {
+    /// Watches exactly these processes from now on, as far as the kernel allows it. Says who has left, or is
+    /// about to.
+    pub(crate) fn watch(&mut self, members: &HashSet<Member>) -> Woken {
+        let mut woken = Woken::default();
         // Who has left is no longer in the queue; the kernel has seen to that.
         self.watched.retain(|member| members.contains(member));
         for member in members {
             let Some(pid) = Pid::from_raw(member.pid) else { continue };
             if self.watched.insert(*member) {
                 let flags = ProcessEvents::EXIT | ProcessEvents::FORK;
-                // Somebody who has gone meanwhile is missing from the next look.
-                let _gone = self.add(EventFilter::Proc { pid, flags });
+                if self.add(EventFilter::Proc { pid, flags }).is_err() {
+                    woken.left.push(member.pid);
+                }
             }
         }
+        woken
     }
 
     fn add(&self, filter: EventFilter) -> io::Result<()> {

@@ -113,12 +113,13 @@ fn live(owner: OwnedFd, brief: &Brief, command: Vec<OsString>) -> i32 {
     // A host may ignore SIGCHLD; then the kernel would not keep the dead for us.
     // SAFETY: SIG_DFL is no handler, so there is nothing that could run unsafely.
     let children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    let behind = Member::current();
     // SAFETY: there is still only one thread.
     match unsafe { libc::fork() } {
         0 => {
             drop(told);
             let _already_leader = rustix::process::setsid();
-            guard(line, brief, launch(command, mask, children), tell)
+            guard((line, behind), brief, launch(command, mask, children), tell)
         }
         guardian if guardian > 0 => {
             drop((tell, command));
@@ -153,7 +154,12 @@ fn stand_by(guardian: i32, line: &Line, brief: &Brief, mut told: PipeReader) -> 
     0
 }
 
-fn guard(mut line: Line, brief: &Brief, leader: io::Result<Member>, mut tell: PipeWriter) -> i32 {
+fn guard(
+    (mut line, behind): (Line, Option<Member>),
+    brief: &Brief,
+    leader: io::Result<Member>,
+    mut tell: PipeWriter,
+) -> i32 {
     let leader = match leader {
         Ok(leader) => leader,
         Err(e) => {
@@ -168,7 +174,7 @@ fn guard(mut line: Line, brief: &Brief, leader: io::Result<Member>, mut tell: Pi
     // Without it the one behind us knows the tree by its mark alone.
     let _unsaid = tell.write_all(leader.to_string().as_bytes());
     let_go_of_stdio();
-    let mut guard = Guard::new(brief.ladder, brief.mark, leader);
+    let mut guard = Guard::new(brief.ladder, brief.mark, leader, behind);
     let mut events = match Events::new(line.as_fd()) {
         Ok(events) => events,
         Err(e) => {
@@ -210,7 +216,8 @@ fn watch(guard: &mut Guard, line: &mut Line, events: &mut Events) -> Report {
         if let Some(report) = report {
             return report;
         }
-        events.watch(&guard.members());
+        // Who is too far gone to be watched may have been the command, and nobody would say so again.
+        guard.heed(&events.watch(&guard.members()));
         guard.heed(&events.wait(guard.deadline()));
         while owner_lives {
             match line.hear() {

@@ -20,6 +20,8 @@ pub(crate) struct Herd {
     leader: Option<Member>,
     /// True if the leader is a child of ours that we have not waited for.
     keeps_leader: bool,
+    /// The one behind the guardian: a fork of what was executed with the mark, and no part of the tree.
+    behind: Option<Member>,
     /// Those who belonged when last seen, and were still there.
     known: HashMap<Member, Tie>,
     /// Everyone who was ever seen alive.
@@ -34,15 +36,17 @@ impl Herd {
             mark,
             leader,
             keeps_leader: false,
+            behind: None,
             known: HashMap::new(),
             ever: HashSet::new(),
             refused: HashMap::new(),
         }
     }
 
-    /// A tree whose command is our child, and will not be waited for before all is over.
-    pub(crate) fn led_by(mark: Mark, leader: Member) -> Herd {
-        Herd { keeps_leader: true, ..Herd::new(mark, Some(leader)) }
+    /// A tree whose command is our child, and will not be waited for before all is over. Behind us is
+    /// whoever ends the tree if we are killed.
+    pub(crate) fn led_by(mark: Mark, leader: Member, behind: Option<Member>) -> Herd {
+        Herd { keeps_leader: true, behind, ..Herd::new(mark, Some(leader)) }
     }
 
     /// Who is alive in the tree now. With `thorough`, environments are read as well.
@@ -53,7 +57,14 @@ impl Herd {
     /// The same; does something to each bearer of the mark as soon as it is seen.
     fn look_and(&mut self, thorough: bool, on_sight: impl Fn(Member)) -> io::Result<Vec<Member>> {
         let me = rustix::process::getpid().as_raw_pid();
+        let behind = self.behind;
+        let on_sight = |member| {
+            if Some(member) != behind {
+                on_sight(member);
+            }
+        };
         let mut rows = process::picture(thorough.then(|| Search::new(self.mark)), on_sight)?;
+        rows.retain(|row| Some(row.member) != behind);
         if let Some(leader) = self.leader.filter(|_| self.keeps_leader)
             && !rows.iter().any(|row| row.member == leader)
         {

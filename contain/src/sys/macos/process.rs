@@ -17,6 +17,9 @@ use std::mem::MaybeUninit;
 /// Tells `proc_pidinfo` to find those who have ended and were not waited for as well.
 const ZOMBIES_TOO: u64 = 1;
 
+/// Somebody debugs it.
+const PROC_FLAG_TRACED: u32 = 2;
+
 /// Processes that may appear between the counting and the listing.
 const MORE: usize = 64;
 
@@ -90,7 +93,7 @@ pub(crate) fn look(pid: i32) -> Option<Seen> {
     if let Some(info) = libc::proc_bsdinfo::read(pid) {
         return Some(Seen {
             member: Member { pid, start: info.pbi_start_tvsec * 1_000_000 + info.pbi_start_tvusec },
-            parent: info.pbi_ppid.cast_signed(),
+            parent: parent(info.pbi_ppid, info.pbi_flags),
             group: info.pbi_pgid.cast_signed(),
             status: info.pbi_status,
             exit_status: info.pbi_xstatus.cast_signed(),
@@ -100,12 +103,18 @@ pub(crate) fn look(pid: i32) -> Option<Seen> {
     let info = libc::proc_bsdshortinfo::read(pid)?;
     Some(Seen {
         member: Member { pid, start: 0 },
-        parent: info.pbsi_ppid.cast_signed(),
+        parent: parent(info.pbsi_ppid, info.pbsi_flags),
         group: info.pbsi_pgid.cast_signed(),
         status: info.pbsi_status,
         exit_status: 0,
         name: text(&info.pbsi_comm),
     })
+}
+
+/// Whose child a process is. A debugger that has attached to one is its parent for as long, which makes
+/// nobody a child of the debugger's.
+fn parent(pid: u32, flags: u32) -> i32 {
+    if flags & PROC_FLAG_TRACED == 0 { pid.cast_signed() } else { 0 }
 }
 
 /// The kernel's short name for a process; none if it is gone.

@@ -142,9 +142,9 @@ impl Vigil {
                 _ => {}
             }
         }
-        // Whatever the queue has told of it, this is who it is.
+        // A debugger of ours would be our parent, so that is only asked where the queue tells nothing.
         let exits = happened.iter().any(|e| matches!(e.filter(), EventFilter::Proc { .. }));
-        if self.parent.is_some() && (exits || getppid() != self.parent) {
+        if self.parent.is_some() && (exits || !self.is_told && getppid() != self.parent) {
             (self.parent, self.member) = (None, None);
             signs.push(Sign::HostGone);
         }
