@@ -72,7 +72,7 @@ pub fn probe(probe: Probe) -> Result<Found, contain::Error> {
     let command = (probe.program, probe.args);
     let mut tree = os::start(command, Streams { stdin, stdout, stderr }, probe.ladder, mark)?;
     let words = Words::listen(words);
-    let (mut largest, mut exited) = (Vec::new(), false);
+    let (mut largest, mut exited, mut ended) = (Vec::new(), false, None);
     let (offer, startup) = {
         let mut glance = || {
             let members = os::members(&tree);
@@ -80,7 +80,12 @@ pub fn probe(probe: Probe) -> Result<Found, contain::Error> {
                 let name = |member| contain::process::name(member).unwrap_or_default();
                 largest = members.into_iter().map(name).collect();
             }
-            exited |= matches!(tree.event(), Some(Event::Exited(_)));
+            match tree.event() {
+                Some(Event::Exited(_)) => exited = true,
+                // It is said once: a server may be gone for long when its last words are read.
+                Some(Event::Ended(report)) => ended = Some(report),
+                _ => {}
+            }
             true
         };
         let wire = Wire::new(input, output);
@@ -91,7 +96,7 @@ pub fn probe(probe: Probe) -> Result<Found, contain::Error> {
         // With the client goes the server's input.
         (offer, startup)
     };
-    let report = end(&mut tree);
+    let report = ended.unwrap_or_else(|| end(&mut tree));
     let reason = if exited { Reason::Exited } else { Reason::Closed };
     let times = (began, SystemTime::now());
     let receipt = Receipt::new(SessionId::of(mark), probe.server, &reason, times, &report);

@@ -15,6 +15,7 @@ pub use crate::start::Failure;
 pub use lean::{Outcome, Run};
 
 use crate::receipt::Reason;
+use contain::process::{Handle, Parent};
 use contain::{Ask, Bell, Choice, Event, Interrupts, Report, Spec, Tree};
 use pump::Pumps;
 use std::os::windows::io::AsHandle;
@@ -24,8 +25,10 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     let bell = Bell::new().map_err(Failure::Streams)?;
     // Without a console nobody interrupts us.
     let mut interrupts = Interrupts::watch(&bell).ok();
-    let host = contain::process::parent();
-    let member = host.as_ref().map(contain::process::Handle::member);
+    let parent = contain::process::parent();
+    let orphaned = matches!(parent, Parent::Gone);
+    let mut host = if let Parent::There(host) = parent { Some(host) } else { None };
+    let member = host.as_ref().map(Handle::member);
     let (opened, log) = run.plan(member).open()?;
     let (pumps, streams) = Pumps::new(&bell).map_err(Failure::Streams)?;
     let spec = Spec {
@@ -41,8 +44,9 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     };
     let (mut tree, entry) = opened.launch(spec)?;
     let pumps = pumps.start(log);
-    let (reason, report) = serve(&mut tree, &pumps, &bell, host, &mut interrupts);
-    pumps.finish();
+    let (reason, report) = serve(&mut tree, &pumps, &bell, (&mut host, orphaned), &mut interrupts);
+    // Who has left by itself had something to say to a host that lives.
+    pumps.finish(|| reason == Reason::Exited && host.as_ref().is_some_and(Handle::is_alive));
     Ok(Outcome::settled(entry, &reason, &report, run.receipt.as_deref()))
 }
 
@@ -51,10 +55,13 @@ fn serve(
     tree: &mut Tree,
     pumps: &pump::Running,
     bell: &Bell,
-    mut host: Option<contain::process::Handle>,
+    (host, orphaned): (&mut Option<Handle>, bool),
     interrupts: &mut Option<Interrupts>,
 ) -> (Reason, Report) {
-    let mut reason = None;
+    let mut reason = orphaned.then_some(Reason::HostDied);
+    if orphaned {
+        tree.ask(Ask::OwnerDied);
+    }
     let mut interrupted = false;
     loop {
         match tree.event() {
@@ -68,7 +75,7 @@ fn serve(
         }
         if host.as_ref().is_some_and(|host| !host.is_alive()) {
             // Forgotten, because what has happened once wakes whoever waits for it for ever.
-            host = None;
+            *host = None;
             reason.get_or_insert(Reason::HostDied);
             tree.ask(Ask::OwnerDied);
         }

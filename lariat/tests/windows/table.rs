@@ -18,10 +18,14 @@ const CREATE_NO_WINDOW: u32 = 0x0800_0000;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// More than the host's pipe holds (64 KiB), but not more than that and what is under way: the server can
+/// leave, and the rest of it is with the wrapper.
+const SAYS: usize = 74_000;
+
 type Test = fn() -> Result<(), Failed>;
 
 pub(crate) fn tests() -> Vec<Trial> {
-    let tests: [(&str, Test); 12] = [
+    let tests: [(&str, Test); 13] = [
         ("bytes::64-MiB-are-the-same", large),
         ("bytes::100000-frames-are-the-same", small),
         ("codes::the-servers-own", own_code),
@@ -30,6 +34,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         ("receipt::says-why-and-how", receipt),
         ("stderr::is-drained-and-logged", stderr),
         ("stdin::who-never-reads-is-ended", unread),
+        ("stdout::a-slow-host-has-all-of-it", slow),
         ("books::a-killed-wrapper-is-swept", swept),
         ("probe::what-it-offers-and-nothing-left", probed),
         ("demo::shows-a-leak-and-a-cure", demo),
@@ -91,6 +96,10 @@ pub(crate) fn serve_if_asked() {
         Some("__complain-and-exit") => {
             std::io::stderr().write_all(b"the reason").ok();
             leave(3)
+        }
+        Some("__says-much-and-exits") => {
+            std::io::stdout().write_all(&[b'x'; SAYS]).ok();
+            leave(0)
         }
         Some("__exit") => leave(args.next().and_then(|code| code.parse().ok()).unwrap_or(1)),
         Some("__complain") => {
@@ -325,15 +334,32 @@ fn stderr() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A host says much, and goes; the server has read nothing of it.
+/// A host says much, and goes; the server has read nothing of it. The second time more than is read ahead.
 fn unread() -> Result<(), Failed> {
+    for much in [1 << 20, (4 << 20) + (32 << 10)] {
+        let place = Place::new();
+        let mut child = place.play(&["__deaf"]).spawn()?;
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(&vec![b'x'; much])?;
+        drop(stdin);
+        assert!(until(PATIENCE, || child.try_wait().is_ok_and(|status| status.is_some())));
+        assert_eq!(place.receipt()["reason"], "stdin-closed");
+    }
+    Ok(())
+}
+
+/// A host that takes its time has everything that its server said before it left.
+fn slow() -> Result<(), Failed> {
     let place = Place::new();
-    let mut child = place.play(&["__deaf"]).spawn()?;
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(&vec![b'x'; 1 << 20])?;
-    drop(stdin);
-    assert!(until(PATIENCE, || child.try_wait().is_ok_and(|status| status.is_some())));
-    assert_eq!(place.receipt()["reason"], "stdin-closed");
+    let mut child = place.play(&["__says-much-and-exits"]).spawn()?;
+    let mut out = child.stdout.take().expect("a pipe");
+    // Longer than anybody is waited for who ends a session himself.
+    assert!(!until(Duration::from_secs(5), || child
+        .try_wait()
+        .is_ok_and(|status| status.is_some())));
+    let mut said = Vec::new();
+    out.read_to_end(&mut said)?;
+    assert_eq!((said.len(), child.wait()?.code()), (SAYS, Some(0)));
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use crate::member::Member;
 use std::io;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
+use std::sync::OnceLock;
 use std::time::Duration;
 use windows_sys::Win32::Foundation::{ERROR_MORE_DATA, INVALID_HANDLE_VALUE};
 use windows_sys::Win32::System::IO::{CreateIoCompletionPort, GetQueuedCompletionStatus};
@@ -33,9 +34,9 @@ const FIRST: usize =
 #[derive(Debug)]
 pub(crate) struct Job {
     job: OwnedHandle,
-    /// Where the kernel says what happens in the job. It is heard, and then the job is looked at:
-    /// no message is promised to arrive.
-    port: OwnedHandle,
+    /// Where the kernel says what happens in the job, from when somebody first listens: what is never
+    /// heard would pile up. It is heard, and then the job is looked at: no message is promised to arrive.
+    port: OnceLock<Option<OwnedHandle>>,
 }
 
 /// How many processes there were and are.
@@ -49,20 +50,25 @@ impl Job {
     pub(crate) fn new() -> io::Result<Job> {
         // SAFETY: both pointers may be null: no name, and a handle that is not inherited.
         let job = owned(unsafe { CreateJobObjectW(ptr::null(), ptr::null()) })?;
-        // SAFETY: a new port, of no file; the arguments are those that the call wants for it.
-        let port =
-            owned(unsafe { CreateIoCompletionPort(INVALID_HANDLE_VALUE, ptr::null_mut(), 0, 1) })?;
-        let new = Job { job, port };
+        let new = Job { job, port: OnceLock::new() };
         // SAFETY: plain numbers, for which zero means that there is no limit.
         let mut limits: JOBOBJECT_EXTENDED_LIMIT_INFORMATION = unsafe { std::mem::zeroed() };
         limits.BasicLimitInformation.LimitFlags = JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE;
         new.set(JobObjectExtendedLimitInformation, &limits)?;
+        Ok(new)
+    }
+
+    /// Has the kernel say what happens from now on.
+    fn hear(&self) -> io::Result<OwnedHandle> {
+        // SAFETY: a new port, of no file; the arguments are those that the call wants for it.
+        let port =
+            owned(unsafe { CreateIoCompletionPort(INVALID_HANDLE_VALUE, ptr::null_mut(), 0, 1) })?;
         let told = JOBOBJECT_ASSOCIATE_COMPLETION_PORT {
             CompletionKey: ptr::null_mut(),
-            CompletionPort: new.port.as_raw_handle(),
+            CompletionPort: port.as_raw_handle(),
         };
-        new.set(JobObjectAssociateCompletionPortInformation, &told)?;
-        Ok(new)
+        self.set(JobObjectAssociateCompletionPortInformation, &told)?;
+        Ok(port)
     }
 
     fn set<T>(&self, class: JOBOBJECTINFOCLASS, value: &T) -> io::Result<()> {
@@ -164,14 +170,23 @@ impl Job {
 
     /// Waits until the kernel has something to say about the job, at most that long.
     pub(crate) fn listen(&self, at_most: Duration) {
+        // Without one the wait is only shorter than it might be.
+        let Some(port) = self.port.get_or_init(|| self.hear().ok()) else {
+            std::thread::park_timeout(at_most);
+            return;
+        };
+        let mut at_most = u32::try_from(at_most.as_millis()).unwrap_or(u32::MAX - 1);
         let (mut message, mut key, mut about) = (0, 0, ptr::null_mut());
-        let at_most = u32::try_from(at_most.as_millis()).unwrap_or(u32::MAX - 1);
         // SAFETY: the port is open, and each pointer is to a value of ours of the right kind. The
         // last one is set to a process's number, which is no address and never followed.
-        let _heard = unsafe {
-            let port = self.port.as_raw_handle();
+        while unsafe {
+            let port = port.as_raw_handle();
             GetQueuedCompletionStatus(port, &mut message, &mut key, &mut about, at_most)
-        };
+        } != 0
+        {
+            // Whatever else was said is heard with it: one look answers all.
+            at_most = 0;
+        }
     }
 }
 

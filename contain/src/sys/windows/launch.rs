@@ -17,6 +17,7 @@ use std::os::windows::io::{AsHandle, AsRawHandle, FromRawHandle, OwnedHandle, Ra
 use std::path::Path;
 use std::ptr;
 use windows_sys::Win32::System::Console::{STD_ERROR_HANDLE, STD_INPUT_HANDLE, STD_OUTPUT_HANDLE};
+use windows_sys::Win32::System::JobObjects::IsProcessInJob;
 use windows_sys::Win32::System::SystemInformation::GetSystemDirectoryW;
 use windows_sys::Win32::System::Threading::{
     CREATE_BREAKAWAY_FROM_JOB, CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW, CREATE_SUSPENDED,
@@ -52,10 +53,18 @@ pub(crate) fn launch(spec: &Spec, job: &Job) -> Result<Launched, Error> {
 pub fn detach(spec: Spec) -> Result<bool, Error> {
     let is_kept = |e: &io::Error| e.kind() == io::ErrorKind::PermissionDenied;
     match create(&spec, &[], CREATE_NO_WINDOW | CREATE_BREAKAWAY_FROM_JOB) {
-        Ok(_) => Ok(true),
+        // A job around the one that has let it go may have kept it.
+        Ok(born) => Ok(!is_in_a_job(&born.process)),
         Err(Error::Exec(e)) if is_kept(&e) => create(&spec, &[], CREATE_NO_WINDOW).map(|_| false),
         Err(e) => Err(e),
     }
+}
+
+fn is_in_a_job(process: &OwnedHandle) -> bool {
+    let mut is = 0;
+    // SAFETY: the handle is open, no job means any job, and the answer goes to a number of ours.
+    let asked = unsafe { IsProcessInJob(process.as_raw_handle(), ptr::null_mut(), &mut is) };
+    asked != 0 && is != 0
 }
 
 /// A process that has just been made, and its first thread.

@@ -9,7 +9,9 @@ use std::mem;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::time::Duration;
 use windows_sys::Wdk::System::Threading::{NtQueryInformationProcess, ProcessBasicInformation};
-use windows_sys::Win32::Foundation::{FILETIME, INVALID_HANDLE_VALUE, WAIT_OBJECT_0};
+use windows_sys::Win32::Foundation::{
+    ERROR_INVALID_PARAMETER, FILETIME, INVALID_HANDLE_VALUE, WAIT_OBJECT_0,
+};
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
 };
@@ -56,8 +58,14 @@ impl Handle {
 
     /// Whether it runs. The handle itself can be waited for, too.
     pub fn is_alive(&self) -> bool {
-        // SAFETY: the handle is open for the whole call, which does not wait.
-        unsafe { WaitForSingleObject(self.process.as_raw_handle(), 0) != WAIT_OBJECT_0 }
+        !self.ends_within(Duration::ZERO)
+    }
+
+    /// Waits for its end, at most that long. True if it has ended.
+    pub fn ends_within(&self, at_most: Duration) -> bool {
+        let at_most = u32::try_from(at_most.as_millis()).unwrap_or(u32::MAX - 1);
+        // SAFETY: the handle is open for the whole call.
+        unsafe { WaitForSingleObject(self.process.as_raw_handle(), at_most) == WAIT_OBJECT_0 }
     }
 
     fn path(&self) -> Option<String> {
@@ -106,13 +114,28 @@ pub fn name(member: Member) -> Option<String> {
     path.rsplit('\\').next().map(str::to_owned)
 }
 
-/// Who started this process, if that process has not gone: its number may be another's by now,
-/// which then began after us.
-pub fn parent() -> Option<Handle> {
+/// Who started a process.
+#[derive(Debug)]
+pub enum Parent {
+    /// It, dead or alive.
+    There(Handle),
+    /// Nobody has its number any more, or somebody who began after its child.
+    Gone,
+    /// It cannot be looked at.
+    Unknown,
+}
+
+/// Who started this process.
+pub fn parent() -> Parent {
     // SAFETY: takes nothing; the pseudo handle needs no closing and is valid for ever.
     let own = unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) };
-    let handle = Handle::open(starter(own)?).ok()?;
-    (handle.member.start <= Member::current()?.start).then_some(handle)
+    let (Some(pid), Some(me)) = (starter(own), Member::current()) else { return Parent::Unknown };
+    match Handle::open(pid) {
+        Ok(handle) if handle.member.start <= me.start => Parent::There(handle),
+        Ok(_) => Parent::Gone,
+        Err(e) if e.raw_os_error() == Some(ERROR_INVALID_PARAMETER as i32) => Parent::Gone,
+        Err(_) => Parent::Unknown,
+    }
 }
 
 /// The number that the process had which started this one.

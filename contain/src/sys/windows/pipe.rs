@@ -13,6 +13,10 @@ use std::io;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::path::Path;
 use std::ptr;
+use windows_sys::Wdk::Storage::FileSystem::{
+    FILE_PIPE_CLOSING_STATE, FILE_PIPE_LOCAL_INFORMATION, FilePipeLocalInformation,
+    NtQueryInformationFile,
+};
 use windows_sys::Win32::Foundation::{HLOCAL, INVALID_HANDLE_VALUE, LocalFree};
 use windows_sys::Win32::Security::Authorization::{
     ConvertSecurityDescriptorToStringSecurityDescriptorW, ConvertSidToStringSidW,
@@ -20,18 +24,21 @@ use windows_sys::Win32::Security::Authorization::{
     SE_KERNEL_OBJECT,
 };
 use windows_sys::Win32::Security::{
-    DACL_SECURITY_INFORMATION, GetTokenInformation, OWNER_SECURITY_INFORMATION, PSID,
-    SECURITY_ATTRIBUTES, TOKEN_QUERY, TOKEN_USER, TokenUser,
+    DACL_SECURITY_INFORMATION, GetTokenInformation, LABEL_SECURITY_INFORMATION,
+    OWNER_SECURITY_INFORMATION, PSID, SECURITY_ATTRIBUTES, TOKEN_ELEVATION_TYPE,
+    TOKEN_INFORMATION_CLASS, TOKEN_QUERY, TOKEN_USER, TokenElevationType, TokenElevationTypeFull,
+    TokenUser,
 };
 use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_FIRST_PIPE_INSTANCE, PIPE_ACCESS_DUPLEX};
+use windows_sys::Win32::System::IO::IO_STATUS_BLOCK;
 use windows_sys::Win32::System::Pipes::{
     CreateNamedPipeW, DisconnectNamedPipe, GetNamedPipeClientProcessId, PIPE_REJECT_REMOTE_CLIENTS,
     PIPE_TYPE_BYTE, PIPE_UNLIMITED_INSTANCES,
 };
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
-/// A user in its binary form has at most this many bytes, behind what points to it.
-const LARGEST_USER: usize = 256;
+/// A user in its binary form, behind what points to it, has at most this many words.
+const WORDS: usize = 256 / size_of::<usize>();
 
 /// No text of the system's is longer than this.
 const LONGEST: usize = 1 << 16;
@@ -47,8 +54,7 @@ impl Anchor {
     /// Makes the pipe, for this process's user alone, and for this machine alone. It must not be there
     /// yet: whoever had made it would have said who may come. Then the error is a permission denied.
     pub fn cast(name: &str) -> io::Result<Anchor> {
-        let user = user()?;
-        let descriptor = Local::descriptor(&title::descriptor(&user))?;
+        let descriptor = Local::descriptor(&title::descriptor(&user()?, is_elevated()?))?;
         let attributes = SECURITY_ATTRIBUTES {
             nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
             lpSecurityDescriptor: descriptor.0,
@@ -83,7 +89,7 @@ impl Anchor {
             return Err(io::Error::last_os_error());
         }
         // Not every system heeds the flag that it must be the first (Wine 8 does not).
-        if owner(first.as_handle())? != user {
+        if stranger(first.as_handle())?.is_some() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         Ok(Anchor { first })
@@ -97,7 +103,27 @@ impl Anchor {
 
 /// The name of the pipe that this process's user has for this word and this directory.
 pub fn name(word: &str, place: &Path) -> io::Result<String> {
-    Ok(title::name(word, &user()?, &place.to_string_lossy()))
+    Ok(title::name(word, &user()?, &place.to_string_lossy(), is_elevated()?))
+}
+
+/// Whether whoever was at the other end has closed it, also while something of theirs waits to be read. False
+/// of what is no pipe. Not to be asked while another thread reads: it would wait for that.
+pub fn is_closing(pipe: BorrowedHandle<'_>) -> bool {
+    // SAFETY: plain numbers, all zeros are a value of either.
+    let (mut said, mut found): (IO_STATUS_BLOCK, FILE_PIPE_LOCAL_INFORMATION) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: the handle is open for the whole call, and the structure is of the kind that the class
+    // names and as large as it is said to be.
+    let status = unsafe {
+        NtQueryInformationFile(
+            pipe.as_raw_handle(),
+            &mut said,
+            (&raw mut found).cast(),
+            size_of_val(&found) as u32,
+            FilePipeLocalInformation,
+        )
+    };
+    status >= 0 && found.NamedPipeState == FILE_PIPE_CLOSING_STATE
 }
 
 /// The process that a server's end is connected to.
@@ -110,33 +136,44 @@ pub fn client(pipe: BorrowedHandle<'_>) -> io::Result<Handle> {
     Handle::open(pid)
 }
 
-/// Whose pipe this is, seen from either end. Nobody can make a pipe that is another user's.
-pub fn owner(pipe: BorrowedHandle<'_>) -> io::Result<String> {
-    let (mut owner, mut all) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the handle is open for the whole call; what is not wanted may be null, and the rest goes
-    // to pointers of ours.
-    let error = unsafe {
-        GetSecurityInfo(
-            pipe.as_raw_handle(),
-            SE_KERNEL_OBJECT,
-            OWNER_SECURITY_INFORMATION,
-            &mut owner,
-            ptr::null_mut(),
-            ptr::null_mut(),
-            ptr::null_mut(),
-            &mut all,
-        )
-    };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(error.cast_signed()));
-    }
-    // The owner is a place in it.
-    let _all = Local(all);
-    sid_text(owner)
+/// Whose pipe this is if it is a stranger's, seen from either end: another user's or, where this process is an
+/// administrator's, one that a lesser program of the same user made. Nobody can make a pipe that is another
+/// user's, or label one above themselves.
+pub fn stranger(pipe: BorrowedHandle<'_>) -> io::Result<Option<String>> {
+    let (_all, owner) = security(pipe, OWNER_SECURITY_INFORMATION)?;
+    let owner = sid_text(owner)?;
+    let is_ours = owner == user()? && (!is_elevated()? || title::is_high(&label(pipe)?));
+    Ok((!is_ours).then_some(owner))
+}
+
+fn label(pipe: BorrowedHandle<'_>) -> io::Result<String> {
+    security(pipe, LABEL_SECURITY_INFORMATION)?.0.text(LABEL_SECURITY_INFORMATION)
+}
+
+/// Who owns it and who may come, in the system's own notation.
+fn descriptor(pipe: BorrowedHandle<'_>) -> io::Result<String> {
+    let wanted = OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION;
+    security(pipe, wanted)?.0.text(wanted)
 }
 
 /// Whose process this is, as text: `S-1-5-…`.
-pub fn user() -> io::Result<String> {
+fn user() -> io::Result<String> {
+    let words = of_token(TokenUser)?;
+    // SAFETY: the buffer is aligned for a pointer and begins with what was asked for.
+    let user = unsafe { &*words.as_ptr().cast::<TOKEN_USER>() };
+    sid_text(user.User.Sid)
+}
+
+/// Whether this process has rights that its user's other processes do not have.
+fn is_elevated() -> io::Result<bool> {
+    let words = of_token(TokenElevationType)?;
+    // SAFETY: the buffer begins with the number that was asked for.
+    let kind = unsafe { *words.as_ptr().cast::<TOKEN_ELEVATION_TYPE>() };
+    Ok(kind == TokenElevationTypeFull)
+}
+
+/// What the system knows of this process's user, in words, because some of it begins with a pointer.
+fn of_token(class: TOKEN_INFORMATION_CLASS) -> io::Result<[usize; WORDS]> {
     let mut raw = ptr::null_mut();
     // SAFETY: the pseudo handle needs no closing, and the token goes to a handle of ours.
     if unsafe { OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &mut raw) } == 0 {
@@ -144,26 +181,22 @@ pub fn user() -> io::Result<String> {
     }
     // SAFETY: the handle is new and nobody else owns it.
     let token = unsafe { OwnedHandle::from_raw_handle(raw) };
-    // In words, because what comes begins with a pointer.
-    let mut words = [0_usize; LARGEST_USER / size_of::<usize>()];
+    let mut words = [0; WORDS];
     let mut length = 0;
     // SAFETY: the handle is open, and the buffer is as large as it is said to be.
     let done = unsafe {
         let (to, room) = (words.as_mut_ptr().cast(), size_of_val(&words) as u32);
-        GetTokenInformation(token.as_raw_handle(), TokenUser, to, room, &mut length)
+        GetTokenInformation(token.as_raw_handle(), class, to, room, &mut length)
     };
-    if done == 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the buffer is aligned for a pointer and begins with what was asked for.
-    let user = unsafe { &*words.as_ptr().cast::<TOKEN_USER>() };
-    sid_text(user.User.Sid)
+    if done == 0 { Err(io::Error::last_os_error()) } else { Ok(words) }
 }
 
-fn descriptor(pipe: BorrowedHandle<'_>) -> io::Result<String> {
-    let wanted = OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION;
-    let (mut owner, mut list, mut all) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    // SAFETY: as in `owner`.
+/// What is known of a pipe's security, and the place in it that says who owns it, if that is wanted.
+fn security(pipe: BorrowedHandle<'_>, wanted: u32) -> io::Result<(Local, PSID)> {
+    let (mut owner, mut list, mut label) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    let mut all = ptr::null_mut();
+    // SAFETY: the handle is open for the whole call; what is not wanted may be null, and the rest goes
+    // to pointers of ours.
     let error = unsafe {
         GetSecurityInfo(
             pipe.as_raw_handle(),
@@ -172,14 +205,14 @@ fn descriptor(pipe: BorrowedHandle<'_>) -> io::Result<String> {
             &mut owner,
             ptr::null_mut(),
             &mut list,
-            ptr::null_mut(),
+            &mut label,
             &mut all,
         )
     };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error.cast_signed()));
     }
-    Local(all).text(wanted)
+    Ok((Local(all), owner))
 }
 
 fn sid_text(sid: PSID) -> io::Result<String> {
@@ -307,14 +340,16 @@ mod tests {
         let name = pipe("user");
         let anchor = Anchor::cast(&name).unwrap();
         let wanted = OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION;
-        let meant = Local::descriptor(&title::descriptor(&user().unwrap())).unwrap();
+        let is_elevated = is_elevated().unwrap();
+        let meant = Local::descriptor(&title::descriptor(&user().unwrap(), is_elevated)).unwrap();
         let meant = meant.text(wanted).unwrap();
         assert_eq!(anchor.descriptor().unwrap(), meant);
         let server = another(&name);
         assert_eq!(descriptor(server.as_handle()).unwrap(), meant);
         let client = come(&name).unwrap();
         assert_eq!(descriptor(client.as_handle()).unwrap(), meant);
-        assert_eq!(owner(client.as_handle()).unwrap(), user().unwrap());
+        assert_eq!(stranger(client.as_handle()).unwrap(), None);
+        assert_eq!(title::is_high(&label(client.as_handle()).unwrap()), is_elevated);
     }
 
     #[test]

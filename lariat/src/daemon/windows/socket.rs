@@ -6,11 +6,8 @@ use std::os::windows::io::AsHandle;
 /// A connection to a daemon.
 pub type Stream = tokio::net::windows::named_pipe::NamedPipeClient;
 
-/// Says if it is another user who listens. Nothing has been said to them by now.
+/// Says if it is a stranger who listens. Nothing has been said to them by now.
 pub(super) fn check(stream: &Stream) -> Result<(), Error> {
-    let owner = contain::pipe::owner(stream.as_handle()).map_err(Error::Broken)?;
-    if owner == contain::pipe::user().map_err(Error::Broken)? {
-        return Ok(());
-    }
-    Err(Error::Stranger(owner))
+    let stranger = contain::pipe::stranger(stream.as_handle()).map_err(Error::Broken)?;
+    stranger.map_or(Ok(()), |owner| Err(Error::Stranger(owner)))
 }

@@ -34,11 +34,18 @@ impl Backlog {
         Backlog { most, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Adds bytes, after waiting for room for as long as it takes.
-    pub(super) fn push(&self, bytes: &[u8]) {
+    /// Adds bytes, after waiting for room for as long as it takes. Each time that nothing was taken for
+    /// so long, that is said.
+    pub(super) fn push(&self, bytes: &[u8], stall: Duration, stalled: impl Fn()) {
         let mut state = self.state();
         while state.bytes >= self.most {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let before = state.taken;
+            let waited = self.changed.wait_timeout(state, stall);
+            let (now, time) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = now;
+            if time.timed_out() && state.taken == before {
+                stalled();
+            }
         }
         self.add(state, bytes);
     }

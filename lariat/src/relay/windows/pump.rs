@@ -6,6 +6,7 @@
 use super::backlog::Backlog;
 use crate::journal::Journal;
 use crate::start::next;
+use contain::pipe::is_closing;
 use contain::{Bell, Stream};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Write};
@@ -62,8 +63,9 @@ impl Told {
 #[derive(Debug)]
 pub(super) struct Running {
     told: Arc<Told>,
-    /// Each thread that writes to the host has an end of it until it is through.
-    through: Receiver<()>,
+    /// Each of the two threads that write to the host has an end of one until it is through.
+    stdout: Receiver<()>,
+    stderr: Receiver<()>,
 }
 
 impl Pumps {
@@ -81,7 +83,7 @@ impl Pumps {
     /// Begins to copy.
     pub(super) fn start(self, log: Journal) -> Running {
         let Pumps { to_stdin, from_stdout, from_stderr, told } = self;
-        let (through, is_through) = channel::<()>();
+        let ((out, stdout), (err, stderr)) = (channel::<()>(), channel::<()>());
         let to_host = Arc::new(Backlog::new(STDERR));
         let at_host = Arc::clone(&to_host);
         let (reading, writing) = (Arc::clone(&told), Arc::clone(&told));
@@ -89,18 +91,17 @@ impl Pumps {
         let at_server = Arc::clone(&to_server);
         thread::spawn(move || read_stdin(&to_server, &reading));
         thread::spawn(move || write_stdin(&at_server, to_stdin));
-        let end = through.clone();
         thread::spawn(move || {
             copy_stdout(from_stdout, &writing);
-            drop(end);
+            drop(out);
         });
         thread::spawn(move || drain_stderr(from_stderr, log, &to_host));
         let writing = Arc::clone(&told);
         thread::spawn(move || {
             write_stderr(&at_host, &writing);
-            drop(through);
+            drop(err);
         });
-        Running { told, through: is_through }
+        Running { told, stdout, stderr }
     }
 }
 
@@ -110,13 +111,19 @@ impl Running {
         self.told.done.load(Ordering::SeqCst)
     }
 
-    /// Waits until the host has everything that the server said, for as long as it takes any of it.
-    pub(super) fn finish(self) {
+    /// Waits until the host has everything that the server said, for as long as it takes any of it; and
+    /// while the host is `owed` its output, until it does: the server itself would have waited.
+    pub(super) fn finish(self, owed: impl Fn() -> bool) {
+        self.drained(&self.stdout, || owed() && !self.host_is_done());
+        self.drained(&self.stderr, || false);
+    }
+
+    fn drained(&self, through: &Receiver<()>, patient: impl Fn() -> bool) {
         loop {
             let before = self.told.written.load(Ordering::SeqCst);
-            match self.through.recv_timeout(PARTING) {
+            match through.recv_timeout(PARTING) {
                 Err(RecvTimeoutError::Disconnected) => return,
-                _ if self.told.written.load(Ordering::SeqCst) == before => return,
+                _ if self.told.written.load(Ordering::SeqCst) == before && !patient() => return,
                 _ => {}
             }
         }
@@ -133,7 +140,12 @@ fn read_stdin(server: &Backlog, told: &Told) {
     let mut buffer = vec![0; CHUNK];
     if let Some(mut host) = own(io::stdin().as_handle()) {
         while let Some(bytes) = next(&mut host, &mut buffer) {
-            server.push(bytes);
+            // Nobody reads on then, so the end is looked for behind what waits.
+            server.push(bytes, PARTING, || {
+                if is_closing(host.as_handle()) {
+                    told.host_is_done();
+                }
+            });
         }
     }
     // Its input closes behind what was said, and its time begins then; but not if it never reads.

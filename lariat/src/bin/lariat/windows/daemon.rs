@@ -50,6 +50,9 @@ pub(super) struct Args {
     #[arg(long, conflicts_with_all = ["print_socket", "http", "config", "warm", "token_file", "no_token", "idle", "max_sessions", "max_servers",
         "max_servers_per_session", "max_processes_per_session", "max_processes", "grace", "term_grace"])]
     start: bool,
+    /// It was started on demand, with a console of its own
+    #[arg(long, hide = true)]
+    detached: bool,
     /// Serve the page and /metrics by TCP as well, at an address of this machine alone; port 0 for any
     /// that is free [default address: 127.0.0.1:7457]
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = false,
@@ -128,7 +131,8 @@ fn serve(args: Args) -> Result<ExitCode, ExitCode> {
         offer: offer.unwrap_or_default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let served = runtime.and_then(|runtime| runtime.block_on(until_told(&name, page, defaults)));
+    let served = runtime
+        .and_then(|runtime| runtime.block_on(until_told(&name, page, defaults, args.detached)));
     drop(lock);
     Ok(match served {
         Ok(Ok(Some(farewell))) => {
@@ -155,6 +159,7 @@ async fn until_told(
     name: &str,
     page: Option<Door>,
     defaults: Defaults,
+    detached: bool,
 ) -> io::Result<Result<Option<Farewell>, Refusal>> {
     let pipe = match Pipe::listen(name) {
         Ok(pipe) => pipe,
@@ -169,8 +174,9 @@ async fn until_told(
     tokio::spawn(async move {
         loop {
             tokio::select! {
-                _told = c.recv() => {}
-                _told = ctrl_break.recv() => {}
+                // Only a server of its own can press a key on a console that nobody sees.
+                _told = c.recv(), if !detached => {}
+                _told = ctrl_break.recv(), if !detached => {}
                 _told = close.recv() => {}
                 _told = logoff.recv() => {}
                 _told = shutdown.recv() => {}

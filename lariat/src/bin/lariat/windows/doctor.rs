@@ -15,7 +15,7 @@ pub(super) struct Args {
 const GUARANTEE: &str = "every process the server starts is in a job; the kernel ends them all when \
                          Lariat ends, also if it is killed";
 const NOT_HELD: &str = "what others start for the server: services, the task scheduler, WMI, \
-                        container engines";
+                        container engines, what runs inside WSL";
 
 /// Tries it and prints what was seen.
 pub(super) fn run(args: &Args) -> i32 {

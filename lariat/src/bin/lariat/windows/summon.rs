@@ -104,7 +104,8 @@ impl Whereabouts {
     fn start(&self, name: &str, deadline: Instant) -> Result<bool, String> {
         let plain = |error: io::Error| error.to_string();
         let (heard, saying) = io::pipe().map_err(plain)?;
-        let mut args = ["daemon", "--idle", IDLE, "--socket", name].map(Into::into).to_vec();
+        let mut args =
+            ["daemon", "--detached", "--idle", IDLE, "--socket", name].map(Into::into).to_vec();
         if let Some(dir) = env::state_dir(self.state_dir.clone()) {
             args.extend(["--state-dir".into(), dir.into_os_string()]);
         }
