@@ -20,6 +20,10 @@ containers *WORDS:
 bench *OPTIONS:
     cargo bench -p lariat --bench run -- {{OPTIONS}}
 
+# What the way through Lariat's socket costs a docker client. Needs root and Debian's docker.io.
+bench-docker *OPTIONS:
+    cargo bench -p lariat --bench docker -- {{OPTIONS}}
+
 # What a session of the daemon's costs, beside the SDKs of other languages if LARIAT_CLIENTS names them.
 bench-sessions *OPTIONS:
     cargo bench -p lariat --bench sessions -- {{OPTIONS}}

@@ -70,7 +70,8 @@ pub(crate) struct Args {
         "max_containers"])]
     start: bool,
     /// Take over from the daemon that listens there, with its servers and with whoever has joined it.
-    /// Where that cannot be, they stay with it, newcomers come here, and it ends when its last has left
+    /// Where that cannot be, they stay with it, newcomers come here, and it ends when its last has left;
+    /// while it has sessions of the API that is refused, and nothing changes
     #[arg(long, conflicts_with_all = ["print_socket", "start"])]
     replace: bool,
     /// What the program has left that this process was before
