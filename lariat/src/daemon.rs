@@ -8,6 +8,7 @@
 //! line, visit < flow < http       a connection by the socket, by TCP; requests on it; HTTP itself
 //! routes, api < handle            which requests there are, and what each does (desk, telling, attached)
 //! registry, lease, limits         sessions, what they hang on, how many there may be
+//! terms                           what they have in common, how patient a daemon is, how it ends
 //! gateway, config                 MCP by HTTP, and the file that says which servers
 //! joining                         `run --share`
 //! page, web, keys, crowd          the browser's way in
@@ -48,17 +49,19 @@ mod registry;
 mod rest;
 mod routes;
 mod telling;
+mod terms;
 mod visit;
 mod web;
 mod words;
 
-pub use limits::{Farewell, Limits};
+pub use limits::Limits;
 pub use oauth::Issuer;
 use outside::Outside;
 pub use outside::{Gate, Secured};
+pub use terms::{Defaults, Farewell};
 pub use web::{ADDRESS, Access, Door};
 
-use crate::pool::{self, Pool};
+use crate::pool::Pool;
 use crate::session::Config;
 use api::Problem;
 use contain::Member;
@@ -75,53 +78,15 @@ use std::os::fd::RawFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use terms::{ACCEPT_AGAIN, CONNECTIONS, FIRST_REQUEST, LAST_ANSWER, REFUSALS, reached};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use web::Web;
-
-/// How many connections there may be.
-const CONNECTIONS: usize = 1024;
-
-/// How many more may be told that there are too many, or that they are somebody else's.
-const REFUSALS: usize = 64;
 
 /// How many hosts may have joined the pool. Each needs three descriptors.
 const SEATS: usize = 16_384;
-
-/// How long a new connection may say nothing. Later it may: it can be what a session hangs on.
-const FIRST_REQUEST: Duration = Duration::from_secs(10);
-
-/// How long connections may take to write their last answers.
-const LAST_ANSWER: Duration = Duration::from_secs(1);
-
-/// How long to wait if a connection cannot be accepted, for want of descriptors mostly.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// What all sessions of a daemon have in common.
-#[derive(Debug, Clone)]
-pub struct Defaults {
-    /// What a session is without a name and servers of its own.
-    pub session: Config,
-    /// How much there may be of everything.
-    pub limits: Limits,
-    /// End after so long without a session and a connection; `None` for never.
-    pub idle: Option<Duration>,
-    /// Who may see the page.
-    pub access: Access,
-    /// Which servers can be reached by HTTP.
-    pub offer: config::Config,
-}
-
-impl Defaults {
-    /// The same for the servers that sessions have together.
-    fn pool(&self) -> pool::Config {
-        let Config { state_dir, holder, ladder, backend, docker, max_containers, .. } =
-            self.session.clone();
-        pool::Config { state_dir, holder, ladder, backend, docker, max_containers }
-    }
-}
 
 /// By what a daemon is known as the one that has its name, and what the one before has left to it.
 #[derive(Debug)]
@@ -250,16 +215,7 @@ pub async fn run(
     connections.shutdown().await;
     over.notify_one();
     let _in_time = timeout(LAST_ANSWER, clerk).await;
-    Ok(Farewell {
-        was_idle,
-        sessions: ends.len(),
-        survivors: ends
-            .iter()
-            .flat_map(|end| &end.survivors)
-            .chain(ended.receipts.iter().flat_map(|receipt| &receipt.survivors))
-            .cloned()
-            .collect(),
-    })
+    Ok(Farewell::new(was_idle, &ends, &ended))
 }
 
 /// The next connection, if there can be one.
@@ -282,13 +238,6 @@ fn waiting(listener: Option<UnixListener>) -> Vec<UnixStream> {
         stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)).ok()
     };
     std::iter::from_fn(next).filter_map(ready).collect()
-}
-
-async fn reached(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// How many of each kind there may be.
@@ -348,9 +297,7 @@ async fn connection(desk: Arc<Desk>, stream: UnixStream, room: Room) {
             line::serve(&desk, Speaking { stream, line, unread, heard }).await;
         }
         None => {
-            let detail = format!("There are {CONNECTIONS} connections. Close some, or try again.");
-            let problem = Problem::new(503, "busy", "Too many connections", detail);
-            http::refuse(stream, &problem, FIRST_REQUEST).await;
+            http::refuse(stream, &terms::busy(), FIRST_REQUEST).await;
         }
     }
 }

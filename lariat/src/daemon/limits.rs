@@ -1,6 +1,4 @@
-//! How much a daemon admits, and how it ends.
-
-use crate::receipt::Survivor;
+//! How much a daemon admits.
 
 /// How much there may be of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +25,4 @@ impl Default for Limits {
             processes: 20_000,
         }
     }
-}
-
-/// How a daemon ended.
-#[derive(Debug)]
-pub struct Farewell {
-    /// Nobody had wanted anything for so long that it ended by itself.
-    pub was_idle: bool,
-    /// How many sessions were ended with it.
-    pub sessions: usize,
-    /// What of them could not be ended.
-    pub survivors: Vec<Survivor>,
 }

@@ -2,11 +2,11 @@
 
 pub(super) mod carried;
 
-use super::FIRST_REQUEST;
 use super::flow::{self, Around, End, Idle};
 use super::handle::Desk;
 use super::lease::Line;
 use super::telling::Telling;
+use super::terms::FIRST_REQUEST;
 use hyper::Request;
 use hyper::body::{Bytes, Incoming};
 use std::sync::Arc;

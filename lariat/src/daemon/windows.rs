@@ -27,6 +27,7 @@ mod registry;
 #[expect(dead_code, reason = "nothing is called to rest here")]
 mod rest;
 mod routes;
+mod terms;
 #[expect(dead_code, reason = "part of it is for handing everything over")]
 mod web;
 
@@ -39,13 +40,13 @@ mod pipe;
 #[path = "windows/visit.rs"]
 mod visit;
 
-pub use limits::{Farewell, Limits};
+pub use limits::Limits;
 pub use pipe::Pipe;
+pub use terms::{Defaults, Farewell};
 pub use web::{ADDRESS, Access, Door};
 
-use crate::pool::{self, Pool};
+use crate::pool::Pool;
 use crate::session::Config;
-use api::Problem;
 use desk::Desk;
 use http::Places;
 use lease::Line;
@@ -54,51 +55,12 @@ use std::io;
 use std::os::windows::io::AsHandle;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use terms::{CONNECTIONS, FIRST_REQUEST, LAST_ANSWER, REFUSALS, reached};
 use tokio::net::windows::named_pipe::NamedPipeServer;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use web::Web;
-
-/// How many connections there may be.
-const CONNECTIONS: usize = 1024;
-
-/// How many more may be told that there are too many.
-const REFUSALS: usize = 64;
-
-/// How long a new connection may say nothing. Later it may: it can be what a session hangs on.
-const FIRST_REQUEST: Duration = Duration::from_secs(10);
-
-/// How long connections may take to write their last answers.
-const LAST_ANSWER: Duration = Duration::from_secs(1);
-
-/// How long to wait if a connection by TCP cannot be accepted.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// What all sessions of a daemon have in common.
-#[derive(Debug, Clone)]
-pub struct Defaults {
-    /// What a session is without a name and servers of its own.
-    pub session: Config,
-    /// How much there may be of everything.
-    pub limits: Limits,
-    /// End after so long without a session and a connection; `None` for never.
-    pub idle: Option<Duration>,
-    /// Who may see the page.
-    pub access: Access,
-    /// Which servers can be reached by HTTP.
-    pub offer: config::Config,
-}
-
-impl Defaults {
-    /// The same for the servers that sessions have together.
-    fn pool(&self) -> pool::Config {
-        let Config { state_dir, holder, ladder, backend, docker, max_containers, .. } =
-            self.session.clone();
-        pool::Config { state_dir, holder, ladder, backend, docker, max_containers }
-    }
-}
 
 /// Serves, by the door to the page too, until `shutdown` is there or nobody has wanted anything for long enough. All sessions have
 /// ended when it returns. If it is dropped, or the process is ended, they end with their jobs.
@@ -160,17 +122,7 @@ pub async fn run(
     })
     .await;
     connections.shutdown().await;
-    let of_sessions = ends.iter().flat_map(|end| &end.survivors);
-    let of_pool = ended.receipts.iter().flat_map(|receipt| &receipt.survivors);
-    let survivors = of_sessions.chain(of_pool).cloned().collect();
-    Ok(Farewell { was_idle, sessions: ends.len(), survivors })
-}
-
-async fn reached(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
+    Ok(Farewell::new(was_idle, &ends, &ended))
 }
 
 /// How many of each kind there may be.
@@ -184,9 +136,7 @@ struct Room {
 async fn connection(desk: Arc<Desk>, stream: NamedPipeServer, room: Room) {
     let Ok(permit) = room.connections.free.try_acquire_owned() else {
         let Ok(_refusal) = room.refusals.free.try_acquire_owned() else { return };
-        let detail = format!("There are {CONNECTIONS} connections. Close some, or try again.");
-        let problem = Problem::new(503, "busy", "Too many connections", detail);
-        return http::refuse(stream, &problem, FIRST_REQUEST).await;
+        return http::refuse(stream, &terms::busy(), FIRST_REQUEST).await;
     };
     let peer = contain::pipe::client(stream.as_handle()).ok().map(|client| client.member());
     let line = Arc::new(Line::new(peer, permit, desk.registry.changed.clone()));
