@@ -172,8 +172,9 @@ fn is_elevated() -> io::Result<bool> {
     Ok(kind == TokenElevationTypeFull)
 }
 
-/// What the system knows of this process's user, in words, because some of it begins with a pointer.
-fn of_token(class: TOKEN_INFORMATION_CLASS) -> io::Result<[usize; WORDS]> {
+/// What the system knows of this process's user: in words, because some of it begins with a pointer, and where it
+/// stays, because that points into it.
+fn of_token(class: TOKEN_INFORMATION_CLASS) -> io::Result<Box<[usize; WORDS]>> {
     let mut raw = ptr::null_mut();
     // SAFETY: the pseudo handle needs no closing, and the token goes to a handle of ours.
     if unsafe { OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &mut raw) } == 0 {
@@ -181,11 +182,11 @@ fn of_token(class: TOKEN_INFORMATION_CLASS) -> io::Result<[usize; WORDS]> {
     }
     // SAFETY: the handle is new and nobody else owns it.
     let token = unsafe { OwnedHandle::from_raw_handle(raw) };
-    let mut words = [0; WORDS];
+    let mut words = Box::new([0; WORDS]);
     let mut length = 0;
     // SAFETY: the handle is open, and the buffer is as large as it is said to be.
     let done = unsafe {
-        let (to, room) = (words.as_mut_ptr().cast(), size_of_val(&words) as u32);
+        let (to, room) = (words.as_mut_ptr().cast(), size_of_val(&*words) as u32);
         GetTokenInformation(token.as_raw_handle(), class, to, room, &mut length)
     };
     if done == 0 { Err(io::Error::last_os_error()) } else { Ok(words) }
