@@ -160,8 +160,14 @@ impl Watch {
                 other => break other,
             }
         };
-        self.up.set_through(self.machine.host_is_heard());
-        self.down.set_through(self.machine.server_is_heard());
+        // Behind what is still to be said, or the half of a line that has come since would overtake it.
+        let (host, server) = (self.machine.host_is_heard(), self.machine.server_is_heard());
+        if act.is_none() || !host {
+            self.up.set_through(host);
+        }
+        if act.is_none() || !server {
+            self.down.set_through(server);
+        }
         let passing = !(self.up.is_at_rest() && self.down.is_at_rest());
         self.machine.set_passing(passing);
         if self.closing && !self.up.is_pending() {

@@ -70,23 +70,29 @@ impl Served<'_> {
 
 impl Lives<'_> {
     fn serve(&self, mut watch: Watch) -> Result<Outcome, Failure> {
+        // Why there is no server, if the last start came to nothing.
+        let mut unstarted = None;
         loop {
             if watch.machine.is_asleep()
                 && let Some(end) = self.sleep(&mut watch)
             {
-                return Ok(self.over(&end));
+                let outcome = self.over(&end);
+                // Whoever closes its end of such a session sees what it would see of the command itself.
+                let failure = unstarted.filter(|_| end == Reason::StdinClosed);
+                return failure.map_or(Ok(outcome), Err);
             }
             let waking = watch.machine.is_waking();
-            match self.live(&mut watch) {
+            unstarted = match self.live(&mut watch) {
                 Ok(Some(outcome)) => return Ok(outcome),
-                Ok(None) => {}
+                Ok(None) => None,
                 Err(failure) if !waking => return Err(failure),
                 Err(failure) => {
                     let program = self.served.program.to_string_lossy();
                     watch.part();
                     watch.machine.ended(&failure.in_words(&program), Instant::now());
+                    Some(failure)
                 }
-            }
+            };
         }
     }
 

@@ -396,24 +396,23 @@ impl<'a> Wrapper<'a> {
         }
     }
 
-    /// The command could not be started. If there was one before, the session goes on without.
+    /// The command could not be started. If the session can do without, it goes on: whoever waits is told.
     fn did_not_start(mut self, error: contain::Error) -> Result<Option<Outcome>, Failure> {
-        match &mut self.ends {
-            Ends::Watched(watch) if watch.machine.is_waking() && self.cause.reason().is_some() => {
-                // It was to end anyway.
-                let nothing = Report::nothing(self.hold.backend());
-                Ok(Some(self.finish(nothing)))
-            }
-            Ends::Watched(watch) if watch.machine.is_waking() => {
-                let failure = Failure::Start(error);
-                watch.part();
-                watch.machine.ended(&failure.in_words("its command"), Instant::now());
+        if !matches!(&self.ends, Ends::Watched(watch) if watch.machine.is_waking()) {
+            return Err(start::give_up(self.entry, error));
+        }
+        match self.cause.reason() {
+            None | Some(Reason::StdinClosed) => {
                 if let Some(door) = self.door.take() {
                     door.close();
                 }
-                Ok(None)
+                Err(Failure::Start(error))
             }
-            _ => Err(start::give_up(self.entry, error)),
+            // It was to end anyway.
+            Some(_) => {
+                let nothing = Report::nothing(self.hold.backend());
+                Ok(Some(self.finish(nothing)))
+            }
         }
     }
 

@@ -1,9 +1,11 @@
 //! `--lazy`: nothing runs until it is needed, and the host hears what the last run said.
 
 use crate::host::Host;
-use crate::kit::{PATIENCE, Place, trial};
+use crate::kit::{LARIAT, PATIENCE, Place, trial};
 use libtest_mimic::Trial;
 use serde_json::json;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use trials::until;
 
@@ -14,6 +16,8 @@ pub(crate) fn tests() -> Vec<Trial> {
         trial("lazy::another_command_is_another_cache", another_command),
         trial("lazy::a_server_that_changed_is_told", a_server_that_changed),
         trial("lazy::a_host_that_asks_nothing_leaves_nothing", asks_nothing),
+        trial("lazy::what_comes_during_the_start_stays_in_order", in_order),
+        trial("lazy::a_command_that_is_not_there_is_told", not_there),
     ]
 }
 
@@ -99,5 +103,47 @@ fn asks_nothing() {
     start(&place, &server).leave();
     assert_eq!(place.lives(), 0);
     place.assert_gone(crate::kit::PROMISE);
+    place.assert_accounted();
+}
+
+/// What a host hears that says this, all of it at once, and then nothing more.
+fn told(place: &Place, server: &str, said: &[u8]) -> Output {
+    let state = place.path("state").display().to_string();
+    let mut wrapped = Command::new(LARIAT);
+    wrapped.args(["run", "--grace", "30s", "--state-dir", &state, "--lazy", "--", server]);
+    wrapped.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = wrapped.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || stdin.write_all(said));
+        child.wait_with_output().unwrap()
+    })
+}
+
+/// Lines, and the half of one, that come while the server is being started.
+fn in_order() {
+    let place = Place::new();
+    let mut said = Vec::new();
+    for number in 0..40_000 {
+        let width = number % 150;
+        said.extend_from_slice(format!("{number:0>width$}\n").as_bytes());
+    }
+    let heard = told(&place, "cat", &said);
+    let first = heard.stdout.iter().zip(&said).position(|(heard, said)| heard != said);
+    assert_eq!((heard.status.code(), heard.stdout.len(), first), (Some(0), said.len(), None));
+    place.assert_accounted();
+}
+
+fn not_there() {
+    let place = Place::new();
+    let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}});
+    let heard = told(&place, "/no/such/program", format!("{ask}\n").as_bytes());
+    let complaint = String::from_utf8_lossy(&heard.stderr);
+    assert_eq!(heard.status.code(), Some(127), "{complaint}");
+    assert!(complaint.contains("/no/such/program"), "{complaint}");
+    let answer: serde_json::Value = serde_json::from_slice(&heard.stdout).unwrap();
+    assert_eq!(answer["id"], 1);
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.contains("`/no/such/program` was not found"), "{why}");
     place.assert_accounted();
 }
