@@ -24,10 +24,9 @@ use windows_sys::Win32::Security::Authorization::{
     SE_KERNEL_OBJECT,
 };
 use windows_sys::Win32::Security::{
-    DACL_SECURITY_INFORMATION, GetTokenInformation, LABEL_SECURITY_INFORMATION,
-    OWNER_SECURITY_INFORMATION, PSID, SECURITY_ATTRIBUTES, TOKEN_ELEVATION_TYPE,
-    TOKEN_INFORMATION_CLASS, TOKEN_QUERY, TOKEN_USER, TokenElevationType, TokenElevationTypeFull,
-    TokenUser,
+    DACL_SECURITY_INFORMATION, GetTokenInformation, OWNER_SECURITY_INFORMATION, PSID,
+    SECURITY_ATTRIBUTES, TOKEN_ELEVATION_TYPE, TOKEN_INFORMATION_CLASS, TOKEN_QUERY, TOKEN_USER,
+    TokenElevationType, TokenElevationTypeFull, TokenUser,
 };
 use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_FIRST_PIPE_INSTANCE, PIPE_ACCESS_DUPLEX};
 use windows_sys::Win32::System::IO::IO_STATUS_BLOCK;
@@ -136,18 +135,12 @@ pub fn client(pipe: BorrowedHandle<'_>) -> io::Result<Handle> {
     Handle::open(pid)
 }
 
-/// Whose pipe this is if it is a stranger's, seen from either end: another user's or, where this process is an
-/// administrator's, one that a lesser program of the same user made. Nobody can make a pipe that is another
-/// user's, or label one above themselves.
+/// Whose pipe this is if it is another user's, seen from either end. Nobody can make a pipe that is another
+/// user's.
 pub fn stranger(pipe: BorrowedHandle<'_>) -> io::Result<Option<String>> {
     let (_all, owner) = security(pipe, OWNER_SECURITY_INFORMATION)?;
     let owner = sid_text(owner)?;
-    let is_ours = owner == user()? && (!is_elevated()? || title::is_high(&label(pipe)?));
-    Ok((!is_ours).then_some(owner))
-}
-
-fn label(pipe: BorrowedHandle<'_>) -> io::Result<String> {
-    security(pipe, LABEL_SECURITY_INFORMATION)?.0.text(LABEL_SECURITY_INFORMATION)
+    Ok((owner != user()?).then_some(owner))
 }
 
 /// Who owns it and who may come, in the system's own notation.
@@ -194,8 +187,7 @@ fn of_token(class: TOKEN_INFORMATION_CLASS) -> io::Result<Box<[usize; WORDS]>> {
 
 /// What is known of a pipe's security, and the place in it that says who owns it, if that is wanted.
 fn security(pipe: BorrowedHandle<'_>, wanted: u32) -> io::Result<(Local, PSID)> {
-    let (mut owner, mut list, mut label) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    let mut all = ptr::null_mut();
+    let (mut owner, mut list, mut all) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
     // SAFETY: the handle is open for the whole call; what is not wanted may be null, and the rest goes
     // to pointers of ours.
     let error = unsafe {
@@ -206,7 +198,7 @@ fn security(pipe: BorrowedHandle<'_>, wanted: u32) -> io::Result<(Local, PSID)> 
             &mut owner,
             ptr::null_mut(),
             &mut list,
-            &mut label,
+            ptr::null_mut(),
             &mut all,
         )
     };
@@ -350,7 +342,6 @@ mod tests {
         let client = come(&name).unwrap();
         assert_eq!(descriptor(client.as_handle()).unwrap(), meant);
         assert_eq!(stranger(client.as_handle()).unwrap(), None);
-        assert_eq!(title::is_high(&label(client.as_handle()).unwrap()), is_elevated);
     }
 
     #[test]

@@ -134,6 +134,9 @@ impl Connection {
             queue,
             left: AtomicBool::new(false),
         };
+        // What was lent before may have room now. Then nobody takes anything lent, by which what has waited for
+        // that would go on.
+        chair.go_on();
         let chair = Arc::new(chair);
         let told = from.told.into_iter().map(|line| line.0).collect();
         let unsaid = Unsaid { line: from.unsaid.map(|line| line.0), told };

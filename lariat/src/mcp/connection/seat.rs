@@ -337,7 +337,7 @@ impl Chair {
     }
 
     /// It has read: what has waited for that may go on.
-    fn go_on(&self) {
+    pub(super) fn go_on(&self) {
         let told = self.shared.go_on(&mut self.shared.lock(), self.port);
         for (_, line) in told {
             // One that has left does not need it.

@@ -169,3 +169,53 @@ async fn nothing_is_lost_whenever_it_is_stopped() {
     assert!(changes > 30, "{changes}");
     println!("{seed} talks, written down {changes} times");
 }
+
+/// A client that has not read what it asked for, so that its next requests wait; and a next program, in which there is
+/// room for what it has not read.
+#[tokio::test]
+async fn what_waits_for_a_reader_goes_on_in_the_next_program() {
+    const ALL: usize = 600;
+    // What one may wait for at a time is less than is read at once: when that much was read, there is room for the
+    // rest, and it is not lent any more.
+    let sizes = &[850];
+    let rules = Rules { tools: vec!["*".into()], capabilities: Map::new() };
+    let mut connection = Connection::new(rules, Company::Strangers);
+    connection.greeted_modern(false);
+    let (input, stdin) = duplex(1 << 16);
+    let (stdout, output) = duplex(1 << 16);
+    let server = tokio::spawn(serve(stdin, stdout));
+    let mut wire = Wire { input: Some(input), output, inbox: Inbox::default() };
+    let (mouth, ear) = connection.sit().unwrap();
+    let mut client = Client { who: 0, mouth, ear, said: 0, all: ALL, heard: Vec::new() };
+    for reads in [false, true] {
+        let running = connection.run(&mut wire, Opening::Straight, oneshot::channel().0);
+        let talking = async {
+            for _ in 0..20_000 {
+                if reads {
+                    client.ear.fill_at_once(&mut client.heard);
+                    client.heard.retain(|byte| *byte == b'\n');
+                }
+                tokio::select! {
+                    biased;
+                    () = client.speak(sizes) => {}
+                    () = yield_now() => {}
+                }
+            }
+        };
+        tokio::select! {
+            () = talking => {}
+            ended = running => panic!("{ended:?}"),
+        }
+        if !reads {
+            assert_eq!((connection.in_flight(), client.ear.chair.queue.owes()), (0, true));
+            assert!(client.ear.fill_at_once(&mut client.heard));
+            client.heard.retain(|byte| *byte == b'\n');
+            let carried = connection.carry(&mut Vec::new()).unwrap();
+            let place = place(Some(&client.mouth), &mut client.ear);
+            connection = Connection::carried(carried);
+            (client.mouth, client.ear) = connection.sit_again(place).unwrap();
+        }
+    }
+    assert_eq!(client.heard.len(), ALL, "answers");
+    server.abort();
+}
