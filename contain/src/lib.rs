@@ -158,7 +158,7 @@ pub mod pipe {
 #[cfg(windows)]
 pub mod process {
     pub use crate::sys::windows::member::{
-        Handle, Parent, Seen, descendants, look, name, parent, resident, threads,
+        Handle, Seen, descendants, look, name, parent, resident, threads,
     };
     pub use crate::sys::windows::roll::below;
 

@@ -15,7 +15,7 @@ pub use crate::start::Failure;
 pub use lean::{Outcome, Run};
 
 use crate::receipt::Reason;
-use contain::process::{Handle, Parent};
+use contain::process::Handle;
 use contain::{Ask, Bell, Choice, Event, Interrupts, Report, Spec, Tree};
 use pump::Pumps;
 use std::os::windows::io::AsHandle;
@@ -25,9 +25,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     let bell = Bell::new().map_err(Failure::Streams)?;
     // Without a console nobody interrupts us.
     let mut interrupts = Interrupts::watch(&bell).ok();
-    let parent = contain::process::parent();
-    let orphaned = matches!(parent, Parent::Gone);
-    let mut host = if let Parent::There(host) = parent { Some(host) } else { None };
+    let mut host = contain::process::parent();
     let member = host.as_ref().map(Handle::member);
     let (opened, log) = run.plan(member).open()?;
     let (pumps, streams) = Pumps::new(&bell).map_err(Failure::Streams)?;
@@ -44,7 +42,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     };
     let (mut tree, entry) = opened.launch(spec)?;
     let pumps = pumps.start(log);
-    let (reason, report) = serve(&mut tree, &pumps, &bell, (&mut host, orphaned), &mut interrupts);
+    let (reason, report) = serve(&mut tree, &pumps, &bell, &mut host, &mut interrupts);
     // Who has left by itself had something to say to a host that lives.
     pumps.finish(|| reason == Reason::Exited && host.as_ref().is_some_and(Handle::is_alive));
     Ok(Outcome::settled(entry, &reason, &report, run.receipt.as_deref()))
@@ -55,13 +53,10 @@ fn serve(
     tree: &mut Tree,
     pumps: &pump::Running,
     bell: &Bell,
-    (host, orphaned): (&mut Option<Handle>, bool),
+    host: &mut Option<Handle>,
     interrupts: &mut Option<Interrupts>,
 ) -> (Reason, Report) {
-    let mut reason = orphaned.then_some(Reason::HostDied);
-    if orphaned {
-        tree.ask(Ask::OwnerDied);
-    }
+    let mut reason = None;
     let mut interrupted = false;
     loop {
         match tree.event() {

@@ -9,9 +9,7 @@ use std::mem;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::time::Duration;
 use windows_sys::Wdk::System::Threading::{NtQueryInformationProcess, ProcessBasicInformation};
-use windows_sys::Win32::Foundation::{
-    ERROR_INVALID_PARAMETER, FILETIME, INVALID_HANDLE_VALUE, WAIT_OBJECT_0,
-};
+use windows_sys::Win32::Foundation::{FILETIME, INVALID_HANDLE_VALUE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
 };
@@ -114,28 +112,13 @@ pub fn name(member: Member) -> Option<String> {
     path.rsplit('\\').next().map(str::to_owned)
 }
 
-/// Who started a process.
-#[derive(Debug)]
-pub enum Parent {
-    /// It, dead or alive.
-    There(Handle),
-    /// Nobody has its number any more, or somebody who began after its child.
-    Gone,
-    /// It cannot be looked at.
-    Unknown,
-}
-
-/// Who started this process.
-pub fn parent() -> Parent {
+/// Who started this process, if that process has not gone: its number may be another's by now,
+/// which then began after us.
+pub fn parent() -> Option<Handle> {
     // SAFETY: takes nothing; the pseudo handle needs no closing and is valid for ever.
     let own = unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) };
-    let (Some(pid), Some(me)) = (starter(own), Member::current()) else { return Parent::Unknown };
-    match Handle::open(pid) {
-        Ok(handle) if handle.member.start <= me.start => Parent::There(handle),
-        Ok(_) => Parent::Gone,
-        Err(e) if e.raw_os_error() == Some(ERROR_INVALID_PARAMETER as i32) => Parent::Gone,
-        Err(_) => Parent::Unknown,
-    }
+    let handle = Handle::open(starter(own)?).ok()?;
+    (handle.member.start <= Member::current()?.start).then_some(handle)
 }
 
 /// The number that the process had which started this one.
