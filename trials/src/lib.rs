@@ -48,5 +48,5 @@ pub use {
     trial::{run, run_at_every_moment, run_at_some_moments},
     world::bystander::Bystander,
     world::witness::Witness,
-    world::{Process, until},
+    world::{Process, Watch, until},
 };

@@ -180,7 +180,8 @@ impl Death {
         !matches!(self, Self::SigkillHost)
     }
 
-    fn for_owners_only(self) -> bool {
+    /// Whether the owner brings it about itself when it is told to. Owner programs only.
+    pub(crate) fn is_told(self) -> bool {
         matches!(self, Self::Close | Self::Drop | Self::Panic)
     }
 
@@ -198,11 +199,11 @@ impl Death {
             return false;
         }
         if subject.owner.is_some() {
-            self.for_owners_only()
+            self.is_told()
                 || self == Self::SigkillHost
                 || (subject.guardian && (self == Self::SigkillWrapper || self.needs_guardian()))
         } else {
-            !self.for_owners_only()
+            !self.is_told()
         }
     }
 }

@@ -98,7 +98,6 @@ struct Trial<'a> {
     wrapper: Option<Process>,
     guardian: Option<Process>,
     verdict: Verdict,
-    /// Last, so that the directory goes when everybody has left it.
     place: Place,
 }
 
@@ -137,6 +136,9 @@ impl<'a> Trial<'a> {
         }
         // An owner program has the server's command line, token included, among its arguments.
         witness.spare(stage.process);
+        if place.owner.is_some() {
+            witness.know_by_environment();
+        }
         let (guardian, verdict) = (None, Verdict::default());
         Ok(Self { cell, subject, stage, bystanders, witness, wrapper, guardian, verdict, place })
     }
@@ -151,7 +153,11 @@ impl<'a> Trial<'a> {
         self.see_them_leave(began);
         self.look_around();
         self.clean_up();
-        self.verdict
+        let Self { stage, place, mut verdict, .. } = self;
+        // Whoever is on the stage may write to the last.
+        drop(stage);
+        verdict.cluttered = place.clear();
+        verdict
     }
 
     fn wait_for_moment(&mut self) -> Result<(), String> {
@@ -252,6 +258,12 @@ impl<'a> Trial<'a> {
         }
         if outcome.is_ok() && self.cell.death == Death::SigkillBoth {
             outcome = sweep(&self.place);
+        }
+        if outcome.is_ok() && self.cell.death.is_told() && self.cell.moment == Moment::AtStart {
+            // It hears of its end when it has begun. Whoever looks before that sees nobody yet.
+            if let Line::Late = self.stage.hear(START_UP) {
+                outcome = Err("the owner did not begin".to_owned());
+            }
         }
         if let Err(why) = outcome {
             self.verdict.hung.get_or_insert(why);

@@ -17,6 +17,8 @@ pub struct Verdict {
     pub unbuilt: Option<String>,
     /// Cgroups in which members were seen and which still exist.
     pub left_cgroups: Vec<String>,
+    /// What became of the cell's directory, if somebody still wrote there when all was over.
+    pub cluttered: Option<String>,
     /// Why the misbehaviour is impossible on this machine, such as a refusing kernel.
     pub skipped: Option<String>,
     /// The wrapper's exit code; 128+n for a signal. Unknown if the host was killed.
@@ -38,6 +40,7 @@ impl Verdict {
             && self.hung.is_none()
             && self.unbuilt.is_none()
             && self.left_cgroups.is_empty()
+            && self.cluttered.is_none()
     }
 }
 
@@ -55,7 +58,12 @@ impl fmt::Display for Verdict {
                 parts.push(format!("{what}: and {} more", who.len() - 10));
             }
         }
-        let notes = [("hung", &self.hung), ("unbuilt", &self.unbuilt), ("skipped", &self.skipped)];
+        let notes = [
+            ("hung", &self.hung),
+            ("unbuilt", &self.unbuilt),
+            ("cluttered", &self.cluttered),
+            ("skipped", &self.skipped),
+        ];
         for (what, why) in notes {
             parts.extend(why.iter().map(|why| format!("{what}: {why}")));
         }

@@ -23,19 +23,40 @@ use std::time::{Duration, Instant};
 /// through the deadline is not mistaken for a failure.
 #[expect(clippy::disallowed_methods, reason = "this is what others use instead of sleeping")]
 pub fn until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let (began, starved) = (Instant::now(), starved());
+    let watch = Watch::start();
     let mut pause = Duration::from_micros(200);
     loop {
         if condition() {
             return true;
         }
-        let waited = began.elapsed();
-        let left = deadline.saturating_sub(given(waited, self::starved().saturating_sub(starved)));
+        let left = deadline.saturating_sub(watch.elapsed());
         if left.is_zero() {
             return condition();
         }
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(Duration::from_millis(5));
+    }
+}
+
+/// A watch that goes as the deadline of [`until`] does: moments in which somebody wanted a CPU and got none
+/// do not count.
+#[derive(Debug)]
+pub struct Watch {
+    began: Instant,
+    starved: Duration,
+}
+
+impl Watch {
+    /// Begins now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { began: Instant::now(), starved: starved() }
+    }
+
+    /// What the machine has had to give since.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        given(self.began.elapsed(), starved().saturating_sub(self.starved))
     }
 }
 

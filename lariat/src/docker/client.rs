@@ -227,6 +227,11 @@ impl Client {
         self.ask("POST", &format!("/containers/{}/stop?t=1", escape(id))).await
     }
 
+    /// Kills a container. Podman's removal would wait for a stop that is under way, its kill does not.
+    pub(crate) async fn kill(&self, id: &str) -> io::Result<Answer> {
+        self.ask("POST", &format!("/containers/{}/kill?signal=SIGKILL", escape(id))).await
+    }
+
     /// Removes it. A container is killed first and its anonymous volumes go with it.
     pub(crate) async fn remove(&self, kind: Kind, key: &str) -> io::Result<Answer> {
         let how = if kind == Kind::Container { "?force=1&v=1" } else { "" };

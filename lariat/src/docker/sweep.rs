@@ -271,7 +271,10 @@ async fn end(client: Client, thing: Thing) -> (String, Option<String>) {
     }
     if matches!(thing.state.as_str(), "running" | "paused" | "restarting") {
         // Whether it heeded is seen by looking.
-        let _killed_next = timeout(GRACE, client.stop(&id)).await;
+        if timeout(GRACE, client.stop(&id)).await.is_err() {
+            // A removal kills as well.
+            let _gone_already = client.kill(&id).await;
+        }
     }
     let why = match client.remove(Kind::Container, &id).await {
         // Conflict: somebody, perhaps the engine itself, is removing it already.

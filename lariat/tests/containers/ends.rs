@@ -7,8 +7,8 @@ use crate::{PATIENCE, PROMISE};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::thread;
-use std::time::{Duration, Instant};
-use trials::until;
+use std::time::Duration;
+use trials::{Watch, until};
 
 /// How often an engine is looked at.
 pub(crate) const PACE: Duration = Duration::from_millis(100);
@@ -88,15 +88,15 @@ pub(crate) fn assert_ended(engine: &Engine, session: &Session) -> Value {
 pub(crate) fn assert_ended_within(promise: Duration, engine: &Engine, session: &Session) -> Value {
     session.assert_tree_gone(PATIENCE);
     let left = || engine.marked("trial", Some(&session.token));
-    let began = Instant::now();
+    let watch = Watch::start();
     let gone = at_times(PACE, promise, || !engine.has_any(&session.token));
-    let (took, stderr) = (began.elapsed(), session.stderr());
+    let (took, stderr) = (watch.elapsed(), session.stderr());
     // An engine that is busy answers late, too: that counts.
     if !gone || took > promise + PACE {
         let then = left();
         let later = at_times(PACE, PATIENCE, || left().is_empty());
         let later =
-            if later { format!("gone after {:?}", began.elapsed()) } else { "staying".into() };
+            if later { format!("gone after {:?}", watch.elapsed()) } else { "staying".into() };
         panic!("left {promise:?} after the processes, {later}: {then:#?}\non stderr: {stderr}");
     }
     assert_eq!(left(), [""; 0], "its own index does not show it");

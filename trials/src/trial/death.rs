@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::place::Place;
-use super::stage::Stage;
+use super::stage::{Stage, as_from_a_terminal};
 use crate::misbehave::FLAG;
 use crate::table::Death;
 use crate::world::witness::command_line;
@@ -164,6 +164,7 @@ pub(super) fn sweep(place: &Place) -> Result<(), String> {
     };
     let mut command = place.command(argv);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    as_from_a_terminal(&mut command);
     let mut child = command.spawn().map_err(|error| format!("starting the sweep: {error}"))?;
     let ended = until(Duration::from_secs(10), || {
         child.try_wait().is_ok_and(|status: Option<_>| status.is_some())

@@ -130,6 +130,17 @@ impl Place {
         fs::remove_file(&self.roll).ok();
     }
 
+    /// Removes the directory. Says why not, if it is not gone for good.
+    pub(super) fn clear(&self) -> Option<String> {
+        let mut last = None;
+        let gone = until(Duration::from_secs(1), || {
+            last = fs::remove_dir_all(&self.directory).err();
+            !self.directory.exists()
+        });
+        let why = last.map_or_else(String::new, |error| format!(": {error}"));
+        (!gone).then(|| format!("{} is still there{why}", self.directory.display()))
+    }
+
     /// The program itself if that user may execute it where it is, else a copy.
     fn within_reach(&self, program: &Path, user: u32) -> io::Result<PathBuf> {
         if is_executable_by(program, user) {

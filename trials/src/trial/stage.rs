@@ -26,8 +26,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Starts a host that has been told everything but to begin. Its group is its own, so that a
-    /// wrapper that hits its parent's group does not hit the runner.
+    /// Starts a host that has been told everything but to begin.
     pub(super) fn host(
         place: &Place,
         subject: &Subject,
@@ -36,7 +35,7 @@ impl Stage {
     ) -> Result<Self, String> {
         let mut command = place.command([place.program.as_os_str(), FLAG.as_ref(), HOST.as_ref()]);
         // A host has nothing to say on stderr; the bystander's end travels there.
-        command.process_group(0).stderr(bystander);
+        command.stderr(bystander);
         let mut stage = Self::spawn(command)?;
         for (verb, words) in [("wrap", place.wrap.as_slice()), ("server", server)] {
             for word in words {
@@ -69,6 +68,7 @@ impl Stage {
 
     fn spawn(mut command: std::process::Command) -> Result<Self, String> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        as_from_a_terminal(&mut command);
         let spawned = command.spawn();
         let mut child =
             spawned.map_err(|error| format!("starting {:?}: {error}", command.get_program()))?;
@@ -142,6 +142,18 @@ impl Stage {
     pub(super) fn kill(&mut self) {
         // The handle is unreaped, so the pid is still this process.
         self.child.kill().ok();
+    }
+}
+
+/// Has the command begin in a session of its own. A wrapper that hits its parent's group then does not hit the
+/// runner; and the kernel gives CPU by session: many cells in one would starve each other.
+pub(super) fn as_from_a_terminal(command: &mut std::process::Command) {
+    // SAFETY: between fork and exec only setsid is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| match libc::setsid() {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        });
     }
 }
 

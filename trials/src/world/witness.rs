@@ -2,7 +2,8 @@
 //!
 //! It believes nobody. A process belongs to the cell if the cell's token is in its command line
 //! (which survives fork, setsid, an empty environment, closed descriptors and namespaces), if it
-//! was seen with the token before, or if it descended from the host when that was looked at.
+//! was seen with the token before, or if it descended from the host when that was looked at. Where
+//! an owner program may be gone before it has begun, its helpers are known by their environment too.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
@@ -20,6 +21,8 @@ pub struct Witness {
     /// How the command line of the wrapper itself begins; empty without one.
     wrap: Vec<u8>,
     spared: HashSet<Process>,
+    /// Whether the token counts in an environment as well.
+    by_environment: bool,
     /// Everybody ever seen, and whether it belonged to the server's own tree.
     known: BTreeMap<Process, bool>,
     /// Those alive when last looked.
@@ -43,6 +46,7 @@ impl Witness {
             token: token.as_bytes().to_vec(),
             wrap: prefix,
             spared: HashSet::new(),
+            by_environment: false,
             known: BTreeMap::new(),
             last: Vec::new(),
             peak: 0,
@@ -54,6 +58,12 @@ impl Witness {
     /// Leaves a process out that carries the token by right, such as a bystander.
     pub fn spare(&mut self, process: Process) {
         self.spared.insert(process);
+    }
+
+    /// From now on also knows those who have the token in their environment only: what helps an owner need not
+    /// have the server's command line in its own.
+    pub fn know_by_environment(&mut self) {
+        self.by_environment = true;
     }
 
     /// Looks through the whole of `/proc` once; returns who is alive.
@@ -189,7 +199,7 @@ impl Witness {
     /// Who has this pid, if it belongs to the cell, and whether it is of the server's own tree.
     fn recognise(&self, pid: i32) -> Option<(Process, Stat, bool)> {
         let line = command_line(pid);
-        let marked = self.has_token(&line);
+        let marked = self.marks(pid, &line);
         if !marked && !self.known.range(all_with(pid)).any(|_| true) {
             return None;
         }
@@ -202,15 +212,23 @@ impl Witness {
         // Between the two reads the pid may have changed hands. Read again: if the token is still
         // there, what lies between belonged to the cell too.
         let line = command_line(pid);
-        self.has_token(&line).then(|| (process, stat, self.in_tree(&line)))
+        self.marks(pid, &line).then(|| (process, stat, self.in_tree(&line)))
     }
 
-    fn has_token(&self, line: &[u8]) -> bool {
-        line.windows(self.token.len()).any(|part| part == self.token)
+    /// Whether the process with this command line carries the token.
+    fn marks(&self, pid: i32, line: &[u8]) -> bool {
+        self.has_token(line)
+            || self.by_environment
+                && fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| self.has_token(&text))
     }
 
+    fn has_token(&self, text: &[u8]) -> bool {
+        text.windows(self.token.len()).any(|part| part == self.token)
+    }
+
+    /// An owner's helper that is known by its environment alone has no command line of the server's.
     fn in_tree(&self, line: &[u8]) -> bool {
-        self.wrap.is_empty() || !line.starts_with(&self.wrap)
+        self.has_token(line) && (self.wrap.is_empty() || !line.starts_with(&self.wrap))
     }
 }
 
@@ -237,10 +255,17 @@ fn all_with(pid: i32) -> std::ops::RangeInclusive<Process> {
     Process { pid, start: 0 }..=Process { pid, start: u64::MAX }
 }
 
-/// The command line of a process. Once the main thread has exited it is empty there, but another
-/// thread still has it.
+/// The command line of a process. While it executes another program there is none for a moment, which is
+/// waited for; once the main thread has exited it is empty there, but another thread still has it.
 pub(crate) fn command_line(pid: i32) -> Vec<u8> {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let read = || fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut line = read();
+    if line.is_empty() && has_memory(pid) {
+        until(EXECUTING, || {
+            line = read();
+            !line.is_empty() || !has_memory(pid)
+        });
+    }
     if !line.is_empty() || !Stat::of(pid).is_some_and(|stat| stat.state == 'Z' && stat.threads > 1)
     {
         return line;
@@ -249,6 +274,15 @@ pub(crate) fn command_line(pid: i32) -> Vec<u8> {
         .filter_map(|tid| fs::read(format!("/proc/{pid}/task/{tid}/cmdline")).ok())
         .find(|line| !line.is_empty())
         .unwrap_or_default()
+}
+
+/// How long somebody may have no command line before that is how it is.
+const EXECUTING: Duration = Duration::from_millis(20);
+
+/// Whether a process has memory of its own: the kernel's threads and the dead have none.
+fn has_memory(pid: i32) -> bool {
+    let pages = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    pages.split(' ').next().is_some_and(|total| !total.is_empty() && total != "0")
 }
 
 /// The cgroup of a process, asked of a living thread: a dead main thread is shown in the root.

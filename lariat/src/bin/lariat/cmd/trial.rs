@@ -206,6 +206,7 @@ fn as_json(cell: &Cell, verdict: &Verdict) -> serde_json::Value {
         "unbuilt": verdict.unbuilt,
         "skipped": verdict.skipped,
         "left_cgroups": verdict.left_cgroups,
+        "cluttered": verdict.cluttered,
         "gone_ms": verdict.gone_ms,
         "peak": verdict.peak,
         "wrapper_exit": verdict.wrapper_exit,
