@@ -26,8 +26,15 @@ impl Census {
     /// Notes who was not known yet.
     pub(crate) fn note(&mut self, members: impl IntoIterator<Item = Member>) {
         for member in members {
-            self.asked.entry(member).or_insert(false);
+            self.meet(member);
         }
+    }
+
+    /// The same for one. True if it was not known yet.
+    pub(crate) fn meet(&mut self, member: Member) -> bool {
+        let known = self.asked.len();
+        self.asked.entry(member).or_insert(false);
+        self.asked.len() > known
     }
 
     /// Notes that this one was asked to leave.
@@ -79,6 +86,7 @@ mod tests {
         census.note_asked(all[1]);
         census.note(all);
         assert_eq!(census.unasked().len(), 3, "who was asked stays asked");
+        assert!(!census.meet(all[0]), "whoever is met again is not new");
         census.settle(&all[2..], false);
         assert_eq!(census.gone, Gone { left: 1, asked: 1, killed: 0 });
         census.settle(&all[3..], true);

@@ -10,6 +10,13 @@ use std::time::{Duration, Instant};
 const FIRST_ROUND: Duration = Duration::from_millis(2);
 const LAST_ROUND: Duration = Duration::from_millis(40);
 
+/// How often newcomers are asked to leave after the command has left. A storm has a death, and somebody new,
+/// every moment: who looks each time does nothing else.
+const NEWCOMERS: Duration = Duration::from_millis(10);
+
+/// For how long somebody new buys a kill more time.
+const LONGEST: Duration = Duration::from_secs(60);
+
 /// The number that asks a process to leave.
 const SIGTERM: i32 = 15;
 
@@ -38,10 +45,10 @@ enum Phase {
     Closing { until: Instant },
     /// The command left by itself; its descendants have a moment to follow.
     Lingering { until: Instant },
-    /// SIGTERM was sent.
-    Asked { until: Instant },
+    /// SIGTERM was sent; once the command has left, newcomers are asked at `next`.
+    Asked { until: Instant, next: Option<Instant> },
     /// Killing and looking until nobody is left or the time is up.
-    Killing { until: Instant, next: Instant, round: Duration },
+    Killing { since: Instant, until: Instant, next: Instant, round: Duration },
     /// Reported.
     Ended,
 }
@@ -81,9 +88,8 @@ impl Climb {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Running | Phase::Ended => None,
-            Phase::Closing { until } | Phase::Lingering { until } | Phase::Asked { until } => {
-                Some(until)
-            }
+            Phase::Closing { until } | Phase::Lingering { until } => Some(until),
+            Phase::Asked { until, next } => Some(next.map_or(until, |next| next.min(until))),
             Phase::Killing { next, until, .. } => Some(next.min(until)),
         }
     }
@@ -133,13 +139,16 @@ impl Climb {
             Phase::Closing { until } | Phase::Lingering { until } if now >= until => {
                 self.terminate(now, has_left)
             }
-            Phase::Asked { until } if now >= until => self.kill(now),
+            Phase::Asked { until, .. } if now >= until => self.kill(now),
             // The command heeded the signal; those it never reached are asked now.
-            Phase::Asked { .. } if has_left => Act::AskEveryone,
+            Phase::Asked { next, .. } if has_left && next.is_none_or(|next| now >= next) => {
+                self.asked(now);
+                Act::AskEveryone
+            }
             Phase::Killing { until, .. } if now >= until => self.finish(now),
-            Phase::Killing { until, next, round } if now >= next => {
+            Phase::Killing { since, until, next, round } if now >= next => {
                 let round = (round * 2).min(LAST_ROUND);
-                self.phase = Phase::Killing { until, next: now + round, round };
+                self.phase = Phase::Killing { since, until, next: now + round, round };
                 Act::Kill { first: false }
             }
             _ => Act::Nothing,
@@ -147,21 +156,33 @@ impl Climb {
     }
 
     fn terminate(&mut self, now: Instant, has_left: bool) -> Act {
-        self.phase = Phase::Asked { until: now + self.ladder.term_grace };
+        let next = has_left.then(|| now + NEWCOMERS);
+        self.phase = Phase::Asked { until: now + self.ladder.term_grace, next };
         if has_left { Act::AskEveryone } else { Act::Signal(SIGTERM) }
     }
 
     fn kill(&mut self, now: Instant) -> Act {
-        let until = now + self.ladder.look;
-        self.phase = Phase::Killing { until, next: now + FIRST_ROUND, round: FIRST_ROUND };
+        let (since, until) = (now, now + self.ladder.look);
+        self.phase = Phase::Killing { since, until, next: now + FIRST_ROUND, round: FIRST_ROUND };
         Act::Kill { first: true }
     }
 
-    /// A kill was done by now; the dying have this long at least before they are looked at again.
-    pub(crate) fn struck(&mut self, now: Instant, at_least: Duration) {
-        if let Phase::Killing { next, round, .. } = &mut self.phase {
+    /// Everyone who was found has been asked by now; who comes then has a moment to himself.
+    pub(crate) fn asked(&mut self, now: Instant) {
+        if let Phase::Asked { next, .. } = &mut self.phase {
+            *next = Some(now + NEWCOMERS);
+        }
+    }
+
+    /// A kill was done by now; the dying have this long at least before they are looked at again. As long
+    /// as it meets somebody new there is something to do: only who does not die of it is a survivor.
+    pub(crate) fn struck(&mut self, now: Instant, at_least: Duration, newcomers: bool) {
+        if let Phase::Killing { since, until, next, round } = &mut self.phase {
             *round = at_least.max(*round);
             *next = now + *round;
+            if newcomers {
+                *until = (now + self.ladder.look).min(*since + LONGEST).max(*until);
+            }
         }
     }
 
@@ -183,14 +204,16 @@ mod tests {
         look: Duration::from_secs(5),
     };
 
-    /// Ticks at each deadline until the report, and notes what was done when, in milliseconds.
+    /// Ticks at each deadline until the report, and notes what was done when, in milliseconds. What is
+    /// done again is not.
     fn acts(climb: &mut Climb, begin: Instant, left_at: u64, empty_at: u64) -> Vec<(u64, Act)> {
         let mut acts = Vec::new();
         let mut now = begin;
         for _ in 0..1_000 {
             let at = now.duration_since(begin).as_millis() as u64;
             let act = climb.tick(now, at >= left_at, at >= empty_at);
-            if !matches!(act, Act::Nothing | Act::Look | Act::Kill { first: false }) {
+            let again = acts.last().is_some_and(|(_, last)| *last == act);
+            if !again && !matches!(act, Act::Nothing | Act::Look | Act::Kill { first: false }) {
                 acts.push((at, act));
             }
             if act == Act::Finish {
@@ -248,13 +271,45 @@ mod tests {
         assert_eq!(climb.ask(Ask::Kill, begin, false), KILL);
         // The kill itself takes a while, and is not counted.
         let mut now = begin + Duration::from_millis(100);
-        climb.struck(now, Duration::from_millis(15));
+        climb.struck(now, Duration::from_millis(15), false);
         for pause in [15, 30, 40, 40] {
             assert_eq!(climb.deadline(), Some(now + Duration::from_millis(pause)));
             now = climb.deadline().expect("a look");
             assert_eq!(climb.tick(now, false, false), Act::Kill { first: false });
-            climb.struck(now, Duration::from_millis(15));
+            climb.struck(now, Duration::from_millis(15), false);
         }
+    }
+
+    #[test]
+    fn newcomers_are_asked_now_and_then_and_not_at_every_death() {
+        let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
+        let at = |ms| begin + Duration::from_millis(ms);
+        assert_eq!(climb.ask(Ask::OwnerDied, begin, false), Act::Signal(SIGTERM));
+        assert_eq!(climb.tick(at(1), true, false), Act::AskEveryone);
+        for ms in 2..11 {
+            assert_eq!(climb.tick(at(ms), true, false), Act::Nothing);
+            assert_eq!(climb.deadline(), Some(at(11)));
+        }
+        assert_eq!(climb.tick(at(11), true, false), Act::AskEveryone);
+    }
+
+    #[test]
+    fn who_is_new_is_killed_too_but_not_for_ever() {
+        let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
+        assert_eq!(climb.ask(Ask::Kill, begin, false), KILL);
+        let storm_until = Duration::from_secs(20);
+        let ended = |climb: &mut Climb, storm: Duration| {
+            let mut now = begin;
+            while climb.tick(now, false, false) != Act::Finish {
+                climb.struck(now, Duration::ZERO, now < begin + storm);
+                now = climb.deadline().expect("something is due");
+            }
+            now.duration_since(begin).as_secs()
+        };
+        assert_eq!(ended(&mut climb, storm_until), 24, "five seconds after the last of them");
+        let mut climb = Climb::new(LADDER);
+        climb.ask(Ask::Kill, begin, false);
+        assert_eq!(ended(&mut climb, Duration::from_secs(1_000)), 60);
     }
 
     #[test]

@@ -60,6 +60,11 @@ impl Guard {
         self.census.note(leader);
     }
 
+    /// Somebody else has waited for the command: there is nobody to wait for, and its number may be a stranger's.
+    pub(crate) fn forget_leader(&mut self) {
+        self.leader = None;
+    }
+
     /// These children are not of the tree.
     pub(crate) fn spare(&mut self, strangers: Vec<Member>) {
         self.strangers = strangers;
@@ -84,12 +89,9 @@ impl Guard {
         self.leaf.as_ref()
     }
 
-    /// Gives up the leaf before anyone was born into it.
+    /// Gives up the leaf before anyone was born into it. One that will not go is tried again in the end.
     pub(crate) fn leave_leaf(&mut self) {
-        if let Some(leaf) = self.leaf.take() {
-            // The holder tries again in the end.
-            let _busy = leaf.remove();
-        }
+        self.leaf = self.leaf.take().filter(|leaf| leaf.remove().is_err());
         self.backend = Backend::Descent;
     }
 
@@ -122,6 +124,11 @@ impl Guard {
         if let (Some(leader), Some(signal)) = (self.leader, Signal::from_named_raw(number)) {
             let _gone = leader.signal(signal);
         }
+    }
+
+    /// Takes in how the command has ended, if it has. Quick, so that it can be told before anything else is done.
+    pub(crate) fn notice(&mut self) {
+        self.reap();
     }
 
     /// Takes in what has happened and does what is due. `Some` once, when it is over.
@@ -159,14 +166,15 @@ impl Guard {
                 for member in self.census.unasked() {
                     self.hail(member, Signal::TERM);
                 }
+                self.climb.asked(Instant::now());
             }
             Act::Kill { first } => {
                 if first {
                     self.look();
                 }
-                self.kill(first);
+                let newcomers = self.kill(first);
                 let dying = if self.leaf.is_some() { LEAF_ROUND } else { Duration::ZERO };
-                self.climb.struck(Instant::now(), dying);
+                self.climb.struck(Instant::now(), dying, newcomers);
             }
         }
     }
@@ -199,15 +207,15 @@ impl Guard {
         }
     }
 
-    /// One pass of the kill. What it misses the next pass finds.
-    fn kill(&mut self, first: bool) {
+    /// One pass of the kill. What it misses the next pass finds. True if it has killed somebody new.
+    fn kill(&mut self, first: bool) -> bool {
         // The kernel kills a leaf whole. Walking at the same time would only take the CPU that the
         // dying need; a later pass walks, for whoever had moved out.
         let killed_whole = self.leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
         let emptied_by_kernel = killed_whole && first;
         if self.backend == Backend::Pidns && rustix::process::getpid().is_init() {
             crate::sys::signals::kill_namespace();
-            return;
+            return false;
         }
         // The command has not been waited for, so its number is still its own and its group's; this
         // needs no /proc and no descriptor.
@@ -216,17 +224,21 @@ impl Guard {
             let _gone = rustix::process::kill_process(leader, Signal::KILL);
         }
         if emptied_by_kernel {
-            return;
+            return false;
         }
         let me = rustix::process::getpid().as_raw_pid();
         let mut found = descent::freeze(me, &self.others(), |m| self.is_ours(m));
         self.add_leaf_members(&mut found);
-        self.census.note(found.iter().copied());
+        let mut newcomers = false;
         for member in found {
-            if let Err(errno) = member.signal(Signal::KILL) {
-                self.refused.insert(member, errno);
+            let is_new = self.census.meet(member);
+            match member.signal(Signal::KILL) {
+                // Whom we may not kill buys nobody time.
+                Ok(killed) => newcomers |= is_new && killed,
+                Err(errno) => drop(self.refused.insert(member, errno)),
             }
         }
+        newcomers
     }
 
     /// Who is in the tree now.
@@ -241,7 +253,14 @@ impl Guard {
     /// True for everyone below us, unless we had children before the tree: the orphans of those
     /// come to us as well, and they do not carry the mark.
     fn is_ours(&self, member: &Member) -> bool {
-        self.strangers.is_empty() || Some(*member) == self.leader || self.mark.is_on(member.pid)
+        self.belongs(member).unwrap_or(false)
+    }
+
+    fn belongs(&self, member: &Member) -> Result<bool, Errno> {
+        if self.strangers.is_empty() || Some(*member) == self.leader {
+            return Ok(true);
+        }
+        self.mark.read(member.pid)
     }
 
     /// Whoever is in the leaf and not below us: it was moved there, or its parent was elsewhere.
@@ -281,8 +300,15 @@ impl Guard {
     /// Empty is the kernel's word: no child of ours, dead or alive, and nobody in the leaf. Every
     /// descendant hangs below some child of ours, so no children means no descendants.
     fn is_empty(&self, childless: bool) -> bool {
-        let nobody_below = childless || (!self.strangers.is_empty() && self.members().is_empty());
+        let nobody_below = childless || (!self.strangers.is_empty() && self.only_strangers_below());
         nobody_below && self.leaf.as_ref().is_none_or(|l| !l.populated())
+    }
+
+    /// Whether everyone below us could be looked at and is not of the tree.
+    fn only_strangers_below(&self) -> bool {
+        let me = rustix::process::getpid().as_raw_pid();
+        let below = descent::all_below(me, &self.others());
+        below.is_ok_and(|all| all.iter().all(|member| self.belongs(member) == Ok(false)))
     }
 
     /// Whoever is left after the last look is a survivor, also if only the kernel knows of them:

@@ -187,11 +187,14 @@ fn watch(guard: &mut Guard, control: &OwnedFd, signals: &Signals, options: &Opti
     let mut drain = options.drain;
     let mut told_exit = false;
     loop {
-        if let Some(report) = guard.tick() {
-            tell_exit(guard, control, &mut told_exit);
+        // Whoever replaces us must know that the command's number is not the command's any more.
+        guard.notice();
+        tell_exit(guard, control, &mut told_exit);
+        let over = guard.tick();
+        tell_exit(guard, control, &mut told_exit);
+        if let Some(report) = over {
             return report;
         }
-        tell_exit(guard, control, &mut told_exit);
         let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
         if owner_lives {
             fds.push(PollFd::new(control, PollFlags::IN));
@@ -245,8 +248,13 @@ fn tell_exit(guard: &Guard, control: &OwnedFd, told: &mut bool) {
 
 /// Reports to the holder; if it is not there to say that it took the report, does its last work.
 fn hand_over(control: &OwnedFd, report: &Report, epilogue: &mut dyn FnMut(&Report)) {
-    for survivor in &report.survivors {
-        say(control, &Word::Survivor(survivor.clone()).encode());
+    // To whom nobody listens any more nothing needs to be said.
+    if hear(control) == Received::Gone {
+        return epilogue(report);
+    }
+    let words = report.survivors.iter().map(|survivor| Word::Survivor(survivor.clone()).encode());
+    if words.into_iter().any(|word| say(control, &word) == Sent::No) {
+        return;
     }
     if say(control, &Word::Ended(report.clone()).encode()) == Sent::No {
         // The holder will see us leave and look for itself.

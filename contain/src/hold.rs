@@ -23,7 +23,7 @@ use crate::sys::wait::wait;
 use crate::sys::{Backend, descent, pidns, procfs};
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, waitid};
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
@@ -31,7 +31,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long past the end of the ladder the guardian may be silent before the holder replaces it.
+/// How long past the last grace the guardian may be silent before the holder looks what has become of it.
 const OVERDUE: Duration = Duration::from_millis(500);
 
 /// How long a holder that has finished waits for its guardian to leave.
@@ -85,14 +85,20 @@ pub struct Options<'a> {
 pub struct Hold {
     control: Option<OwnedFd>,
     guardian: Member,
+    /// It has been waited for, so its number is not its own any more.
+    guardian_is_reaped: bool,
     /// The guardian's work, once it is ours.
     own: Option<Guard>,
     spare: Option<Guard>,
     leader: Option<Member>,
+    /// The guardian has waited for the leader: its number is not its own any more.
+    has_exited: bool,
     backend: Backend,
     ladder: Ladder,
     survivors: Vec<Survivor>,
     overdue: Option<Instant>,
+    /// Until when a guardian that is overdue may be merely slow.
+    patience: Option<Instant>,
     limits: Limits,
     enforced: Enforced,
     /// What the last report said.
@@ -118,11 +124,14 @@ impl Hold {
             1 => {}
             n => return Err(Error::Threads(n)),
         }
-        let strangers = descent::below(rustix::process::getpid().as_raw_pid(), &[]);
+        // Whoever is missed here would pass for one of the tree.
+        let strangers = descent::all_below(rustix::process::getpid().as_raw_pid(), &[])
+            .map_err(|e| unreadable(e.into()))?;
         // Without it a killed guardian's children would go to init, unseen by us.
         rustix::process::set_child_subreaper(Pid::from_raw(1))
             .map_err(|e| Error::Spawn(SpawnStage::Guardian, e.into()))?;
-        let (backend, leaf) = make_leaf(options)?;
+        let (backend, leaves) = make_leaf(options)?;
+        let (leaf, copy) = leaves.unzip();
         let enforced =
             leaf.as_ref().map_or_else(Enforced::default, |leaf| leaf.limit(&options.limits));
         let discard = |leaf: Option<Leaf>| {
@@ -138,7 +147,6 @@ impl Hold {
                 return Err(Error::Spawn(SpawnStage::Socket, e));
             }
         };
-        let copy = leaf.as_ref().and(options.leaf).and_then(|p| Leaf::existing(p, options.mark));
         let ids = pidns::Ids::current();
         let mut namespace = None;
         let mut side = Err(io::Error::from(io::ErrorKind::Unsupported));
@@ -183,13 +191,16 @@ impl Hold {
         Ok(Hold {
             control: Some(ours),
             guardian: Member::of(guardian).unwrap_or(Member { pid: guardian, start: 0 }),
+            guardian_is_reaped: false,
             own: None,
             spare: Some(own),
             leader: None,
+            has_exited: false,
             backend,
             ladder: options.ladder,
             survivors: Vec::new(),
             overdue: None,
+            patience: None,
             limits: options.limits,
             enforced,
             breach: None,
@@ -330,11 +341,33 @@ impl Hold {
             self.breach = report.breach;
             return Some(Event::Ended(report));
         }
+        if let Some(event) = self.heard() {
+            return Some(event);
+        }
+        let now = Instant::now();
+        if self.overdue.is_none_or(|due| now < due) {
+            return None;
+        }
+        if !self.guardian_is_reaped && self.guardian_works(now) {
+            self.overdue = Some(now + OVERDUE);
+            return None;
+        }
+        // What it said to the last counts. Whoever else has its end of the socket may keep that open.
+        self.reap_guardian();
+        Some(self.heard().unwrap_or_else(|| self.take_over(Ask::Kill)))
+    }
+
+    /// What the guardian has said, one thing at a time, and that it is gone.
+    fn heard(&mut self) -> Option<Event> {
         loop {
             match hear(self.control.as_ref()?) {
                 Received::Packet(text) => match Word::decode(&text) {
                     Some(Word::Started(leader, backend)) => {
                         (self.leader, self.backend) = (Some(leader), backend);
+                        if let (Some(spare), Backend::Descent) = (&mut self.spare, backend) {
+                            // The guardian could do nothing with a leaf.
+                            spare.leave_leaf();
+                        }
                         return Some(Event::Started);
                     }
                     Some(Word::NotExecuted(errno)) => {
@@ -345,31 +378,38 @@ impl Hold {
                         return Some(self.fail(Error::Spawn(stage, error)));
                     }
                     Some(Word::Exited(exit)) => {
+                        self.has_exited = true;
                         self.overdue.get_or_insert(
                             Instant::now() + self.ladder.linger + self.ladder.term_grace + OVERDUE,
                         );
                         return Some(Event::Exited(exit));
                     }
                     Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
-                    Some(Word::Ended(mut report)) => {
-                        report.survivors = std::mem::take(&mut self.survivors);
+                    Some(Word::Ended(report)) => {
                         (self.overdue, self.breach) = (None, report.breach);
-                        return Some(Event::Ended(report));
+                        return Some(Event::Ended(report.with_told(&mut self.survivors)));
                     }
                     _ => {}
                 },
-                Received::Gone => {
-                    self.take_over(Ask::OwnerDied);
-                    return Some(Event::GuardianDied);
+                // An overdue one that was killed for it.
+                Received::Gone if self.guardian_is_reaped => {
+                    return Some(self.take_over(Ask::Kill));
                 }
-                Received::Nothing => break,
+                Received::Gone => return Some(self.take_over(Ask::OwnerDied)),
+                Received::Nothing => return None,
             }
         }
-        if self.overdue.is_some_and(|d| Instant::now() >= d) {
-            self.take_over(Ask::Kill);
-            return Some(Event::GuardianDied);
-        }
-        None
+    }
+
+    /// Whether an overdue guardian is merely slow: a kill may take as long as the ladder has for it, and on a
+    /// busy machine nobody else would be quicker. One that somebody has stopped or traces will not go on.
+    fn guardian_works(&mut self, now: Instant) -> bool {
+        let patience = *self.patience.get_or_insert(now + self.ladder.look);
+        let works = match procfs::read_stat(self.guardian.pid) {
+            Ok(stat) => !matches!(stat.state, 'T' | 't' | 'Z' | 'X'),
+            Err(e) => !procfs::is_final(e),
+        };
+        now < patience && works
     }
 
     /// Tells the guardian that the report has been dealt with, and ends the hold. Waits a moment
@@ -402,16 +442,23 @@ impl Hold {
         wait(&mut fds, [self.deadline(), deadline].into_iter().flatten().min());
     }
 
-    /// The guardian is dead or as good as: do its work.
-    fn take_over(&mut self, ask: Ask) {
+    /// The guardian is dead or as good as: do its work, with a share of the CPU that is not the host's others'
+    /// (see [`guardian`]). Who leads a group cannot have that.
+    fn take_over(&mut self, ask: Ask) -> Event {
+        self.reap_guardian();
         self.control = None;
         self.overdue = None;
-        self.reap_guardian();
+        let _leads_a_group = rustix::process::setsid();
         if let Some(mut guard) = self.spare.take() {
-            guard.lead(self.leader.filter(|_| self.backend != Backend::Pidns));
+            let leader = self.leader.filter(|_| self.backend != Backend::Pidns);
+            guard.lead(leader);
+            if self.has_exited || !leader.is_some_and(is_child) {
+                guard.forget_leader();
+            }
             guard.ask(ask);
             self.own = Some(guard);
         }
+        Event::GuardianDied
     }
 
     /// The guardian has said that nothing was started, and leaves.
@@ -427,7 +474,10 @@ impl Hold {
     /// Makes sure that the guardian is gone. Only when it is reaped have its children become ours
     /// (and a namespace of its own ended). It may be stopped or stuck; as our unreaped child its
     /// number is still its own.
-    fn reap_guardian(&self) {
+    fn reap_guardian(&mut self) {
+        if std::mem::replace(&mut self.guardian_is_reaped, true) {
+            return;
+        }
         if let Some(pid) = Pid::from_raw(self.guardian.pid) {
             let _gone = rustix::process::kill_process(pid, Signal::KILL);
         }
@@ -438,17 +488,35 @@ impl Hold {
     }
 }
 
-/// Makes the leaf if the backend wants one; falls back to descent unless it was asked for by name.
-fn make_leaf(options: &Options<'_>) -> Result<(Backend, Option<Leaf>), Error> {
+/// Whether this is a child of ours that nobody has waited for, alive or dead: only then is its number its own.
+/// A guardian may have waited for it and not lived to say so.
+fn is_child(member: Member) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Pid::from_raw(member.pid).is_some_and(|pid| waitid(WaitId::Pid(pid), options).is_ok())
+}
+
+/// Makes the leaf if the backend wants one, once for the guardian and once for the holder, who may have to do
+/// its work; falls back to descent unless it was asked for by name.
+fn make_leaf(options: &Options<'_>) -> Result<(Backend, Option<(Leaf, Leaf)>), Error> {
     if options.backend != Backend::Cgroup {
         return Ok((options.backend, None));
     }
+    let twice = |leaf: Leaf| match leaf.again() {
+        Ok(copy) => Ok((leaf, copy)),
+        Err(e) => {
+            // Nobody was born into it.
+            let _busy = leaf.remove();
+            Err(e)
+        }
+    };
     let made = match options.leaf {
-        Some(path) => Leaf::create(path).map_err(|e| format!("{}: {e}", path.display())),
+        Some(path) => {
+            Leaf::create(path).and_then(twice).map_err(|e| format!("{}: {e}", path.display()))
+        }
         None => Err("no place for a leaf".into()),
     };
     match made {
-        Ok(leaf) => Ok((Backend::Cgroup, Some(leaf))),
+        Ok(leaves) => Ok((Backend::Cgroup, Some(leaves))),
         Err(why) if options.strict => Err(Error::Backend("cgroup", why)),
         Err(_) => Ok((Backend::Descent, None)),
     }

@@ -175,7 +175,7 @@ pub mod process {
     use crate::sys::mark::Mark;
 
     pub use crate::sys::procfs::{
-        Seen, Stat, look, name, pids, proportional, resident, stat, threads, time,
+        Seen, Stat, is_dying, look, name, pids, proportional, resident, stat, threads, time,
     };
 
     /// Everyone who descends from this process, as `/proc` has it now.
@@ -185,6 +185,6 @@ pub mod process {
 
     /// The mark that this process carries: it is, or was, in a tree that is held.
     pub fn mark(pid: i32) -> Option<Mark> {
-        crate::sys::procfs::realtime_limit(pid).and_then(Mark::from_number)
+        Mark::of(pid)
     }
 }

@@ -193,7 +193,7 @@ fn children(parent: Member) -> Vec<Member> {
         return Vec::new();
     };
     // Kernels built without `children` files: everyone is asked who their parent is.
-    let listed = procfs::children(parent.pid, stat.threads).unwrap_or_else(procfs::pids);
+    let listed = procfs::children(parent.pid, stat.threads).unwrap_or_else(|_| procfs::pids());
     let child = |pid: i32| {
         let stat = procfs::stat(pid)?;
         let ours = stat.ppid == parent.pid && stat.is_alive();

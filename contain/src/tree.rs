@@ -162,9 +162,8 @@ impl Tree {
                 Received::Packet(text) => match Word::decode(&text) {
                     Some(Word::Exited(exit)) => return Some(Event::Exited(exit)),
                     Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
-                    Some(Word::Ended(mut report)) => {
-                        report.survivors = std::mem::take(&mut self.survivors);
-                        return Some(Event::Ended(report));
+                    Some(Word::Ended(report)) => {
+                        return Some(Event::Ended(report.with_told(&mut self.survivors)));
                     }
                     _ => {}
                 },

@@ -51,6 +51,26 @@ pub(crate) enum Word {
     Ended(Report),
 }
 
+impl Report {
+    /// The same with the survivors that were told of before it, of whom it says only how many there are.
+    pub(crate) fn with_told(mut self, told: &mut Vec<Survivor>) -> Report {
+        let mut all = std::mem::take(told);
+        all.resize_with(all.len().max(self.survivors.len()), untold);
+        self.survivors = all;
+        self
+    }
+}
+
+/// A survivor of whom nothing came through but that there is one.
+fn untold() -> Survivor {
+    Survivor {
+        kind: Kind::Process,
+        member: Member { pid: 0, start: 0 },
+        name: "unknown".into(),
+        why: "who it is got lost on the way".into(),
+    }
+}
+
 impl Order {
     pub(crate) fn encode(&self) -> String {
         match self {
@@ -97,13 +117,14 @@ impl Word {
                 s.why
             ),
             Word::Ended(r) => format!(
-                "ended {} {} {} {} {} {} {} {}",
+                "ended {} {} {} {} {} {} {} {} {}",
                 exit_text(r.exit),
                 r.backend.name(),
                 r.seen,
                 r.left,
                 r.asked,
                 r.killed,
+                r.survivors.len(),
                 r.breach.map_or("unbroken", Breach::name),
                 r.took.as_micros()
             ),
@@ -144,7 +165,8 @@ impl Word {
                 left: next()?.parse().ok()?,
                 asked: next()?.parse().ok()?,
                 killed: next()?.parse().ok()?,
-                survivors: Vec::new(),
+                // Who they are was said before; whoever is heard of too little is still a survivor.
+                survivors: vec![untold(); next()?.parse::<u16>().ok()?.into()],
                 breach: match next()? {
                     "unbroken" => None,
                     name => Some(breach(name)?),
@@ -247,6 +269,18 @@ mod tests {
     }
 
     #[test]
+    fn a_survivor_whose_name_got_lost_is_one_all_the_same() {
+        let mut report = Report::nothing(backends()[0]);
+        report.survivors = vec![untold(), untold()];
+        let Some(Word::Ended(heard)) = Word::decode(&Word::Ended(report).encode()) else {
+            panic!("it is a report");
+        };
+        let named = Survivor { name: "sleep".into(), ..untold() };
+        let survivors = heard.with_told(&mut vec![named.clone()]).survivors;
+        assert_eq!(survivors, [named, untold()]);
+    }
+
+    #[test]
     fn nonsense_is_refused_and_never_panics() {
         let words = [
             "",
@@ -263,7 +297,7 @@ mod tests {
             assert_eq!(Word::decode(text), None, "{text:?}");
         }
         // Every prefix and every single-byte change of a valid word must decode to something or nothing.
-        let valid = format!("ended signal:15 {} 200 1 0 199 memory 2500", backends()[0].name());
+        let valid = format!("ended signal:15 {} 200 1 0 199 0 memory 2500", backends()[0].name());
         assert!(Word::decode(&valid).is_some());
         for i in 0..valid.len() {
             let _ignored = Word::decode(&valid[..i]);

@@ -201,7 +201,7 @@ impl Books {
             receipt: opening.receipt.map(|path| path.into_os_string().into_vec()),
             generation: opening.generation.name(),
             started_ms: moment::millis(started),
-            place: Place::here(),
+            place: Place::here()?,
         };
         // Locked before it has its name, so nobody can take it for a crash.
         let draft = self.sessions().join(format!("{session}.new"));
@@ -225,21 +225,20 @@ impl Books {
     }
 
     /// Sessions that crashed here and that nobody else is dealing with.
-    fn crashed(&self) -> Vec<Entry> {
+    fn crashed(&self, here: &Place) -> Vec<Entry> {
         let Ok(dir) = fs::read_dir(self.sessions()) else {
             return Vec::new();
         };
-        let here = Place::here();
         let patience = Instant::now() + DYING;
         let mut found = Vec::new();
         for path in dir.flatten().map(|e| e.path()) {
             match path.extension().and_then(|e| e.to_str()) {
-                Some("json") => found.extend(self.if_crashed(&path, &here, patience)),
+                Some("json") => found.extend(self.if_crashed(&path, here, patience)),
                 Some("new") => discard_stale(&path),
                 Some("state" | "share") if !path.with_extension("json").exists() => {
                     discard_stale(&path)
                 }
-                Some(slumber::ENDING) => slumber::discard_if_orphaned(&path, &here),
+                Some(slumber::ENDING) => slumber::discard_if_orphaned(&path, here),
                 _ => {}
             }
         }
@@ -260,7 +259,7 @@ impl Books {
                 return None;
             }
             let lives = |(pid, start): (i32, u64)| Member { pid, start }.is_alive();
-            let wrapper_lives = lives(page.wrapper);
+            let wrapper_lives = lives(page.wrapper) && !contain::process::is_dying(page.wrapper.0);
             if wrapper_lives || Instant::now() >= patience {
                 if !wrapper_lives || page.host.is_some_and(|host| !lives(host)) {
                     wake_keepers(path);
@@ -281,7 +280,9 @@ impl Books {
             }
             return None;
         };
-        page.place.is_finished_from(here).then(|| {
+        // What we are of ourselves, somebody else ends: nobody sweeps the ground that he stands on.
+        let is_own = Mark::from_number(page.mark).is_some_and(Mark::is_own);
+        (page.place.is_finished_from(here) && !is_own).then(|| {
             let mut entry = Entry::new(file, path.into(), page, self.clone());
             entry.swept = true;
             entry.resume();
@@ -293,8 +294,9 @@ impl Books {
     /// else has done it.
     pub fn finish(&self, session: &SessionId) -> Option<Receipt> {
         let path = self.sessions().join(format!("{session}.json"));
-        let entry = self.if_crashed(&path, &Place::here(), Instant::now() + DYING)?;
-        let report = entry.look();
+        let here = Place::here().ok()?;
+        let entry = self.if_crashed(&path, &here, Instant::now() + DYING)?;
+        let report = entry.look(&here);
         Some(entry.settle(&Reason::WrapperDied, report).receipt)
     }
 
@@ -303,8 +305,11 @@ impl Books {
     /// for. To be called by a process of one thread, before it holds anything.
     pub fn sweep(&self) -> Vec<Receipt> {
         let mut receipts = Vec::new();
-        for entry in self.crashed() {
-            let report = entry.look();
+        let Ok(here) = Place::here() else {
+            return receipts;
+        };
+        for entry in self.crashed(&here) {
+            let report = entry.look(&here);
             let settle = || entry.settle(&Reason::WrapperDied, report.clone()).receipt;
             let slow = entry.expect() != Expect::Nothing || entry.page.podman.is_some();
             let detached = slow
@@ -411,9 +416,9 @@ impl Entry {
     }
 
     /// Ends what is left of the processes of a session that nobody holds any more.
-    fn look(&self) -> Report {
+    fn look(&self, here: &Place) -> Report {
         let report = match Mark::from_number(self.page.mark) {
-            Some(mark) if self.page.place.boot == Place::here().boot => {
+            Some(mark) if !self.page.place.is_of_another_boot(here) => {
                 contain::sweep(mark, self.page.leaf.as_deref(), SWEEP_LOOK)
             }
             _ => Report::nothing(contain::Backend::Descent),

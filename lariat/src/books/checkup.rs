@@ -11,7 +11,7 @@ impl Books {
     /// Looks.
     pub fn health(&self) -> Health {
         let mut health = Health::of_files(self);
-        let here = Place::here();
+        let Ok(here) = Place::here() else { return health };
         for path in files(&self.sessions()) {
             match path.extension().and_then(|extension| extension.to_str()) {
                 Some("json") => health.page(&path, &here),

@@ -32,7 +32,6 @@ const SAME_TICK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Onlooker {
     books: Books,
-    here: Place,
     crowd: Crowd,
     /// By the name of the page.
     known: BTreeMap<PathBuf, Known>,
@@ -64,10 +63,9 @@ struct Known {
 impl Onlooker {
     /// Somebody who looks once.
     pub fn new(books: &Books) -> Onlooker {
-        let (books, here, crowd) = (books.clone(), Place::here(), Crowd::patient(1));
+        let (books, crowd) = (books.clone(), Crowd::patient(1));
         Onlooker {
             books,
-            here,
             crowd,
             known: BTreeMap::new(),
             asleep: Vec::new(),
@@ -134,12 +132,13 @@ impl Onlooker {
             return;
         }
         let certain = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > SAME_TICK);
+        let Ok(here) = Place::here() else { return };
         self.read = changed.filter(certain);
         let files = fs::read_dir(&dir).into_iter().flatten().flatten();
         let files: BTreeSet<PathBuf> = files.map(|file| file.path()).collect();
         let asleep =
             files.iter().filter(|path| path.extension().is_some_and(|e| e == slumber::ENDING));
-        self.asleep = asleep.filter_map(|path| Dormitory::read(path, &self.here)).collect();
+        self.asleep = asleep.filter_map(|path| Dormitory::read(path, &here)).collect();
         let mut before = std::mem::take(&mut self.known);
         self.unfinished = false;
         for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "json")) {
@@ -149,10 +148,10 @@ impl Onlooker {
                 self.unfinished = true;
                 continue;
             };
-            if page.place != self.here {
+            if page.place != here {
                 // A page from before a reboot is a sweep's to finish. That of another machine or
                 // container is not, and stays for as long as that wants.
-                self.unfinished |= page.place.is_finished_from(&self.here);
+                self.unfinished |= page.place.is_finished_from(&here);
                 continue;
             }
             let is_beside = |what: &str| files.contains(&path.with_extension(what));

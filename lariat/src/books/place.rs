@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io;
 
 /// Where pids mean what they say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,22 +13,37 @@ pub struct Place {
 }
 
 impl Place {
-    /// Here and now.
-    pub fn here() -> Place {
-        let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
-        let link = |path: &str| fs::read_link(path).unwrap_or_default();
-        Place {
+    /// Here and now. Fails if that cannot be read just now: nobody may conclude from that what has ended. Where
+    /// the kernel does not tell at all, it is empty.
+    pub fn here() -> io::Result<Place> {
+        let boot = told(fs::read_to_string("/proc/sys/kernel/random/boot_id"))?;
+        let pid_namespace = told(fs::read_link("/proc/self/ns/pid"))?;
+        Ok(Place {
             machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            boot: text("/proc/sys/kernel/random/boot_id"),
-            pid_namespace: link("/proc/self/ns/pid").to_string_lossy().into_owned(),
-        }
+            boot: boot.trim().to_owned(),
+            pid_namespace: pid_namespace.to_string_lossy().into_owned(),
+        })
+    }
+
+    /// True if the machine has been started anew since: nobody of those who lived there is alive.
+    pub(super) fn is_of_another_boot(&self, here: &Place) -> bool {
+        let known = !self.boot.is_empty() && !here.boot.is_empty();
+        known && self.boot != here.boot
     }
 
     /// True if a crash there is finished from here. Another machine or container may share the
     /// directory: its pids mean nothing here. After a reboot its processes are gone anyway.
     pub(super) fn is_finished_from(&self, here: &Place) -> bool {
-        let same_boot = self.boot == here.boot;
         let same_pids = self.pid_namespace == here.pid_namespace;
-        self.machine == here.machine && (same_pids || !same_boot)
+        self.machine == here.machine && (same_pids || self.is_of_another_boot(here))
+    }
+}
+
+fn told<T: Default>(read: io::Result<T>) -> io::Result<T> {
+    match read {
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            Ok(T::default())
+        }
+        read => read,
     }
 }

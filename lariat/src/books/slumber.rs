@@ -66,8 +66,9 @@ impl Books {
             let _absent = fs::remove_file(&path);
             return;
         }
+        let Ok(place) = Place::here() else { return };
         let told = Dormitory {
-            place: Place::here(),
+            place,
             keeper: (keeper.pid, keeper.start),
             pool: pool.clone(),
             sleepers: sleepers.into(),

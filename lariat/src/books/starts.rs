@@ -195,7 +195,7 @@ impl Books {
         session: &SessionId,
         most: Rate,
     ) -> Result<Generation, TooMany> {
-        let here = Place::here();
+        let Ok(here) = Place::here() else { return Ok(Generation::UNCOUNTED) };
         let path = self.starts().join(name(host, &here, server, (program, args)));
         let Ok(file) = lock(&path) else { return Ok(Generation::UNCOUNTED) };
         let (now, per) = (uptime_ms(), most.per.as_millis() as u64);

@@ -45,7 +45,14 @@ impl Leaf {
 
     /// Makes the leaf at a planned path.
     pub(crate) fn create(path: &Path) -> io::Result<Leaf> {
-        fs::create_dir(path)?;
+        match fs::create_dir(path) {
+            // Its name is the session's random number: an earlier life of the server had it, and it would not go.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                let leaf = Leaf::open_at(path)?;
+                return if leaf.populated() { Err(e) } else { Ok(leaf) };
+            }
+            made => made?,
+        }
         // Pressure accounting costs at every switch between host and server (a hundredth of a
         // round trip), and nobody reads ours. Before Linux 6.1 it cannot be turned off.
         let _stays_on = fs::write(path.join("cgroup.pressure"), "0");
@@ -55,10 +62,20 @@ impl Leaf {
         })
     }
 
-    /// A leaf that an earlier session left, if the path really is the leaf of this mark.
-    pub(crate) fn existing(path: &Path, mark: Mark) -> Option<Leaf> {
-        let ours = path.file_name()?.to_str()? == leaf_name(mark);
-        ours.then(|| Leaf::open_at(path).ok()).flatten()
+    /// The same for another process, with descriptors of its own.
+    pub(crate) fn again(&self) -> io::Result<Leaf> {
+        Leaf::open_at(&self.path)
+    }
+
+    /// A leaf that an earlier session left, if it is still there and the path really is the leaf of this mark.
+    pub(crate) fn existing(path: &Path, mark: Mark) -> io::Result<Option<Leaf>> {
+        if path.file_name().is_none_or(|name| name != leaf_name(mark).as_str()) {
+            return Ok(None);
+        }
+        match Leaf::open_at(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     fn open_at(path: &Path) -> io::Result<Leaf> {
@@ -147,7 +164,10 @@ impl Leaf {
     pub(crate) fn remove(&self) -> io::Result<()> {
         fn remove_below(dir: &Path) -> io::Result<()> {
             for child in children(dir) {
-                remove_below(&child)?;
+                match remove_below(&child) {
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                    _ => {}
+                }
             }
             fs::remove_dir(dir)
         }
@@ -244,7 +264,8 @@ mod tests {
     #[test]
     fn a_foreign_directory_is_never_taken_for_a_leaf() {
         let mark = Mark::random().unwrap();
-        assert!(Leaf::existing(Path::new("/sys/fs/cgroup"), mark).is_none());
-        assert!(Leaf::existing(Path::new("/"), mark).is_none());
+        for path in ["/sys/fs/cgroup", "/"] {
+            assert!(Leaf::existing(Path::new(path), mark).unwrap().is_none());
+        }
     }
 }

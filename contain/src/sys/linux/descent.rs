@@ -7,21 +7,34 @@
 
 use super::procfs;
 use crate::member::Member;
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::collections::{HashMap, HashSet};
 
 /// How often a freeze looks for new members before it settles for those it has.
 const ROUNDS: usize = 64;
 
-/// All living processes below `root`, without it, and without those in or below `except`.
+/// All living processes below `root`, without it, and without those in or below `except`, as far as they
+/// can be read.
 pub(crate) fn below(root: i32, except: &[Member]) -> Vec<Member> {
+    look_below(root, except).0
+}
+
+/// The same, or nothing if somebody could not be read: whoever concludes from this that nobody is there, or
+/// who is not, has to know.
+pub(crate) fn all_below(root: i32, except: &[Member]) -> Result<Vec<Member>, Errno> {
+    let (found, whole) = look_below(root, except);
+    whole.map(|()| found)
+}
+
+fn look_below(root: i32, except: &[Member]) -> (Vec<Member>, Result<(), Errno>) {
     let mut found = Vec::new();
-    walk(root, except, |member, stat| {
+    let whole = walk(root, except, |member, stat| {
         if stat.is_alive() {
             found.push(member);
         }
     });
-    found
+    (found, whole)
 }
 
 /// What those below `root` use, as far as `/proc` tells.
@@ -39,7 +52,7 @@ pub(crate) struct Account {
 pub(crate) fn account(root: i32, except: &[Member]) -> Account {
     let ticks = procfs::stat(root).map_or(0, |stat| stat.reaped_ticks);
     let mut account = Account { ticks, ..Account::default() };
-    walk(root, except, |member, stat| {
+    let _as_far_as_it_went = walk(root, except, |member, stat| {
         account.ticks += stat.cpu_ticks + stat.reaped_ticks;
         if stat.is_alive() {
             account.members.push(member);
@@ -57,7 +70,8 @@ pub(crate) fn freeze(root: i32, except: &[Member], ours: impl Fn(&Member) -> boo
     let mut known = HashSet::new();
     for _ in 0..ROUNDS {
         let before = frozen.len();
-        walk(root, except, |member, stat| {
+        // What it misses the next kill finds.
+        let _as_far_as_it_went = walk(root, except, |member, stat| {
             if stat.is_alive() && ours(&member) && known.insert(member) {
                 // A refusal (another user's process) shows up later, when the kill fails too.
                 let _refused = member.signal(Signal::STOP);
@@ -72,8 +86,13 @@ pub(crate) fn freeze(root: i32, except: &[Member], ours: impl Fn(&Member) -> boo
 }
 
 /// Visits every process below `root`, dead ones that nobody has waited for too, each before its
-/// children are listed.
-fn walk(root: i32, except: &[Member], mut visit: impl FnMut(Member, &procfs::Stat)) {
+/// children are listed. Goes on where somebody cannot be read, and says so in the end.
+fn walk(
+    root: i32,
+    except: &[Member],
+    mut visit: impl FnMut(Member, &procfs::Stat),
+) -> Result<(), Errno> {
+    let mut whole = Ok(());
     let mut seen = HashSet::new();
     let threads = procfs::stat(root).map_or(1, |s| s.threads);
     let mut queue = vec![(root, threads)];
@@ -83,16 +102,31 @@ fn walk(root: i32, except: &[Member], mut visit: impl FnMut(Member, &procfs::Sta
         let children = match &by_parent {
             Some(map) => map.get(&pid).cloned().unwrap_or_default(),
             None => match procfs::children(pid, threads) {
-                Some(children) => children,
-                None if pid == root => {
-                    by_parent.insert(parents()).get(&pid).cloned().unwrap_or_default()
+                Ok(children) => children,
+                Err(e) => {
+                    if !procfs::is_final(e) {
+                        whole = Err(e);
+                    }
+                    if pid != root {
+                        continue;
+                    }
+                    let map = parents().unwrap_or_else(|e| {
+                        whole = Err(e);
+                        HashMap::new()
+                    });
+                    by_parent.insert(map).get(&pid).cloned().unwrap_or_default()
                 }
-                None => continue,
             },
         };
         for child in children {
-            let Some(stat) = procfs::stat(child) else {
-                continue;
+            let stat = match procfs::read_stat(child) {
+                Ok(stat) => stat,
+                Err(e) => {
+                    if !procfs::is_final(e) {
+                        whole = Err(e);
+                    }
+                    continue;
+                }
             };
             let member = Member { pid: child, start: stat.start };
             if except.contains(&member) || !seen.insert(child) {
@@ -103,14 +137,17 @@ fn walk(root: i32, except: &[Member], mut visit: impl FnMut(Member, &procfs::Sta
             queue.push((child, stat.threads));
         }
     }
+    whole
 }
 
-fn parents() -> HashMap<i32, Vec<i32>> {
+fn parents() -> Result<HashMap<i32, Vec<i32>>, Errno> {
     let mut map: HashMap<i32, Vec<i32>> = HashMap::new();
-    for pid in procfs::pids() {
-        if let Some(stat) = procfs::stat(pid) {
-            map.entry(stat.ppid).or_default().push(pid);
+    for pid in procfs::read_pids()? {
+        match procfs::read_stat(pid) {
+            Ok(stat) => map.entry(stat.ppid).or_default().push(pid),
+            Err(e) if procfs::is_final(e) => {}
+            Err(e) => return Err(e),
         }
     }
-    map
+    Ok(map)
 }

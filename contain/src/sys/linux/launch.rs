@@ -193,8 +193,8 @@ fn await_exec(status: &OwnedFd, owner: BorrowedFd<'_>, pid: i32) {
     loop {
         let mut fds =
             [PollFd::new(status, PollFlags::IN), PollFd::from_borrowed_fd(owner, PollFlags::RDHUP)];
-        wait(&mut fds, None);
-        if !fds[0].revents().is_empty() {
+        // Where the kernel cannot poll, the read that follows waits just as well.
+        if !wait(&mut fds, None) || !fds[0].revents().is_empty() {
             return;
         }
         if !fds[1].revents().is_empty() {

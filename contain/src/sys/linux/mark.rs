@@ -12,6 +12,8 @@ use super::{cgroup, descent, procfs};
 use crate::member::Member;
 use crate::report::{Report, Survivor};
 use crate::sys::Backend;
+use crate::sys::wait::wait;
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::collections::HashSet;
 use std::path::Path;
@@ -48,60 +50,89 @@ impl Mark {
 
     /// Marks the calling process and whatever it will start.
     ///
-    /// Does nothing where a real-time limit is already in force: a program that set one needs it.
+    /// Where a real-time limit is already in force, because a program that set one needs it, the limit on
+    /// file locks has the mark, which the kernel stopped looking at in 2002.
     pub(crate) fn wear(self) {
+        // Without it the tree is still held; only the sweep after a double kill is weaker.
+        let _worn = self.put_into(libc::RLIMIT_RTTIME) || self.put_into(libc::RLIMIT_LOCKS);
+    }
+
+    fn put_into(self, carrier: libc::__rlimit_resource_t) -> bool {
         let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: `now` is valid for writes of its type. (rustix would panic on a refusal.)
-        if unsafe { libc::getrlimit(libc::RLIMIT_RTTIME, &mut now) } != 0 {
-            return;
+        if unsafe { libc::getrlimit(carrier, &mut now) } != 0 {
+            return false;
         }
         let unset = now.rlim_cur == libc::RLIM_INFINITY;
-        if (unset || Mark::from_number(now.rlim_cur).is_some()) && self.0 <= now.rlim_max {
-            now.rlim_cur = self.0;
-            // Without it the tree is still held; only the sweep after a double kill is weaker.
-            // SAFETY: `now` is a valid limit: soft not above hard.
-            unsafe { libc::setrlimit(libc::RLIMIT_RTTIME, &now) };
+        if !unset && Mark::from_number(now.rlim_cur).is_none() || self.0 > now.rlim_max {
+            return false;
+        }
+        now.rlim_cur = self.0;
+        // SAFETY: `now` is a valid limit: soft not above hard.
+        unsafe { libc::setrlimit(carrier, &now) == 0 }
+    }
+
+    /// The mark that a process carries.
+    pub(crate) fn of(pid: i32) -> Option<Mark> {
+        procfs::carriers(pid).ok()?.into_iter().flatten().find_map(Mark::from_number)
+    }
+
+    /// Whether this process carries the mark, or why that cannot be read.
+    pub(crate) fn read(self, pid: i32) -> Result<bool, Errno> {
+        match procfs::carriers(pid) {
+            Ok(limits) => Ok(limits.contains(&Some(self.0))),
+            Err(e) if procfs::is_final(e) => Ok(false),
+            Err(e) => Err(e),
         }
     }
 
-    /// True if this process carries the mark.
-    pub(crate) fn is_on(self, pid: i32) -> bool {
-        procfs::realtime_limit(pid) == Some(self.0)
+    /// True if the calling process carries the mark: it is of that tree itself.
+    pub fn is_own(self) -> bool {
+        self.read(rustix::process::getpid().as_raw_pid()).unwrap_or(true)
     }
 }
 
 /// Ends what a crashed session left: its cgroup leaf, whoever carries its mark, and whoever
-/// descends from those. No grace: the owner is long dead. Bounded by `within`.
+/// descends from those. No grace: the owner is long dead. Who does not die `within` that time is a survivor;
+/// somebody new is looked for up to a minute.
 pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
-    let leaf = leaf.and_then(|path| cgroup::Leaf::existing(path, mark));
+    let existing = leaf.map_or(Ok(None), |path| cgroup::Leaf::existing(path, mark));
+    let (leaf, unopened) = existing.map_or_else(|e| (None, Some(e)), |leaf| (leaf, None));
     let backend = if leaf.is_some() { Backend::Cgroup } else { Backend::Descent };
     let begun = Instant::now();
-    let mut hunt = Hunt { mark, strangers: HashSet::new(), seen: HashSet::new() };
-    let mut clean_looks = 0;
+    let mut hunt = Hunt::new(mark);
+    let (mut clean_looks, mut is_empty) = (0, false);
     let mut last_sight = None;
     let mut last_new = begun;
-    // As long as new ones turn up there is something to do; those that do not die are survivors.
-    while last_new.elapsed() < within && begun.elapsed() < 5 * within {
-        let known = hunt.seen.len();
-        let mut found = hunt.look() + hunt.chase();
+    // As long as there is somebody new to kill there is something to do; those that do not die are survivors.
+    while last_new.elapsed() < within && begun.elapsed() < LONGEST.max(within) {
+        let struck = hunt.struck;
+        let mut found = 0;
         if let Some(leaf) = &leaf {
-            for member in leaf.members() {
+            // Counted before it dies. Who is in there starts nobody any more then, and need not be chased.
+            let members = leaf.members();
+            let _gone = leaf.kill();
+            for member in members {
                 found += hunt.end(member);
             }
-            // Members were listed and killed one by one as well.
-            let _gone = leaf.kill();
         }
-        if hunt.seen.len() > known {
+        let (met, complete) = hunt.look();
+        found += met;
+        if hunt.struck > struck {
             last_new = Instant::now();
+        } else if found > 0 || !complete {
+            // The dying need the time, and so does whatever keeps us from reading.
+            wait(&mut [], Some(Instant::now() + PAUSE));
         }
-        if found > 0 {
-            (clean_looks, last_sight) = (0, Some(Instant::now()));
+        if found > 0 || !complete {
+            clean_looks = 0;
+            last_sight = if found > 0 { Some(Instant::now()) } else { last_sight };
             continue;
         }
-        // A process that hops from pid to pid slips through one look, not through many.
         clean_looks += 1;
         let quiet = last_sight.is_none_or(|t: Instant| t.elapsed() > QUIET);
         if clean_looks >= CLEAN_LOOKS && quiet && leaf.as_ref().is_none_or(|l| !l.populated()) {
+            is_empty = true;
             break;
         }
     }
@@ -110,6 +141,12 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
         seen.iter().filter(|m| m.is_alive()).map(|m| Survivor::unkilled(*m)).collect();
     let alive = survivors.len();
     let breach = leaf.as_ref().and_then(cgroup::Leaf::breach);
+    if let (Some(e), true) = (unopened, survivors.is_empty()) {
+        survivors.push(Survivor::closed_leaf(e));
+    }
+    if survivors.is_empty() && !is_empty {
+        survivors.push(Survivor::unseen());
+    }
     if let Some(leaf) = leaf
         && let Err(e) = leaf.remove()
         && survivors.is_empty()
@@ -130,69 +167,103 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
 }
 
 /// Looks that must find nobody before nobody is there.
-const CLEAN_LOOKS: u32 = 5;
+const CLEAN_LOOKS: u32 = 2;
 
 /// Time without a sighting before nobody is there.
 const QUIET: Duration = Duration::from_millis(15);
 
-/// Quick passes per full one, and how many pids each looks at.
-const CHASES: u32 = 20;
-const NEWEST: i32 = 24;
+/// For how long somebody new is looked for.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How often a look goes after those who were born meanwhile.
+const CHASES: u32 = 1_000;
+
+/// How long to wait before another look that would find the same.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A search for bearers of a mark among all processes.
 struct Hunt {
     mark: Mark,
-    /// Pids that were looked at and are not ours. A sweep is too short for a number to come round.
+    /// Pids that were looked at and are not ours, until the numbers come round.
     strangers: HashSet<i32>,
+    /// The number that was given out last when the last look ended.
+    met_up_to: i32,
     seen: HashSet<Member>,
+    /// How many were killed who had not been seen before.
+    struck: u64,
 }
 
 impl Hunt {
-    /// One pass over all processes. Acts on sight, because a list would be stale before its end.
-    /// Returns how many were found.
-    fn look(&mut self) -> usize {
-        let mut pids = procfs::pids();
-        pids.retain(|pid| !self.strangers.contains(pid));
-        pids.into_iter().rev().map(|pid| self.meet(pid)).sum()
+    fn new(mark: Mark) -> Hunt {
+        Hunt { mark, strangers: HashSet::new(), met_up_to: 0, seen: HashSet::new(), struck: 0 }
     }
 
-    /// Several quick passes over the newest pids: whoever hops is among them.
-    fn chase(&mut self) -> usize {
+    /// One pass over all processes, and then over those who were born behind its back until nobody was. Acts on
+    /// sight, because a list would be stale before its end. Returns how many were found, and whether everyone
+    /// who lives was met: a process that hops from pid to pid is always among the newest.
+    fn look(&mut self) -> (usize, bool) {
         let mut found = 0;
+        let complete = self.look_around(&mut found).unwrap_or(false);
+        (found, complete)
+    }
+
+    fn look_around(&mut self, found: &mut usize) -> Result<bool, Errno> {
+        if !self.meets_up_to(procfs::newest_pid()?) {
+            return Ok(false);
+        }
+        self.meet_all(procfs::read_pids()?, found)?;
         for _ in 0..CHASES {
-            let newest = procfs::newest_pid().unwrap_or(0);
-            for pid in (newest - NEWEST..=newest).rev().filter(|pid| *pid > 1) {
-                if !self.strangers.contains(&pid) {
-                    found += self.meet(pid);
-                }
+            let (from, to) = (self.met_up_to, procfs::newest_pid()?);
+            if !self.meets_up_to(to) {
+                return Ok(false);
+            }
+            if from == to {
+                return Ok(true);
+            }
+            self.meet_all((from + 1..=to).collect(), found)?;
+        }
+        Ok(false)
+    }
+
+    /// Notes up to which number everyone will have been met. False if the numbers have come round: then everyone
+    /// is met anew by the next look.
+    fn meets_up_to(&mut self, newest: i32) -> bool {
+        let come_round = newest < std::mem::replace(&mut self.met_up_to, newest);
+        if come_round {
+            self.strangers.clear();
+        }
+        !come_round
+    }
+
+    /// The newest first. Everyone is met, also where somebody could not be read.
+    fn meet_all(&mut self, mut pids: Vec<i32>, found: &mut usize) -> Result<(), Errno> {
+        pids.retain(|pid| !self.strangers.contains(pid));
+        let mut whole = Ok(());
+        for pid in pids.into_iter().rev() {
+            match self.meet(pid) {
+                Ok(met) => *found += met,
+                Err(e) => whole = Err(e),
             }
         }
-        found
+        whole
     }
 
     /// Looks at one process; ends it if it carries the mark.
-    fn meet(&mut self, pid: i32) -> usize {
-        let Some(number) = rustix::process::Pid::from_raw(pid) else {
-            return 0;
+    fn meet(&mut self, pid: i32) -> Result<usize, Errno> {
+        // Who it is comes first: if the number changes hands behind this, nobody is signalled.
+        let member = match procfs::read_stat(pid) {
+            Ok(stat) if stat.is_alive() => Member { pid, start: stat.start },
+            Ok(_) => return Ok(0),
+            Err(e) if procfs::is_final(e) => return Ok(0),
+            Err(e) => return Err(e),
         };
-        // First the descriptor, then the look: if the process is replaced in between, the
-        // descriptor still means the one before, which is then gone.
-        let fd = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty());
-        if matches!(fd, Err(rustix::io::Errno::SRCH)) {
-            return 0;
-        }
-        if !self.mark.is_on(pid) {
-            if procfs::stat(pid).is_some() {
+        match self.mark.read(pid) {
+            Ok(true) => Ok(self.end(member)),
+            Ok(false) => {
                 self.strangers.insert(pid);
+                Ok(0)
             }
-            return 0;
-        }
-        if let Ok(fd) = &fd {
-            let _gone = rustix::process::pidfd_send_signal(fd, Signal::STOP);
-        }
-        match procfs::stat(pid).filter(procfs::Stat::is_alive) {
-            Some(stat) => self.end(Member { pid, start: stat.start }),
-            None => 0,
+            Err(e) => Err(e),
         }
     }
 
@@ -206,9 +277,10 @@ impl Hunt {
         let mut all = descent::below(member.pid, &[]);
         all.push(member);
         for member in &all {
-            let _refused = member.signal(Signal::KILL);
+            let killed = member.signal(Signal::KILL) == Ok(true);
+            // Whom we may not kill is not somebody new for ever.
+            self.struck += u64::from(self.seen.insert(*member) && killed);
         }
-        self.seen.extend(&all);
         // Those that are merely dying were found before.
         all.iter().filter(|m| m.is_alive()).count()
     }

@@ -37,6 +37,12 @@ pub fn stat(pid: i32) -> Option<Stat> {
     read_stat(pid).ok()
 }
 
+/// Whether a failed read of something about a process is the last word on it: it has gone, or is another user's
+/// and hidden from us, who could not signal it either. Any other failure says nothing.
+pub(crate) fn is_final(error: Errno) -> bool {
+    matches!(error, Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM)
+}
+
 /// Reads the state of a process, or says why it cannot be read.
 pub(crate) fn read_stat(pid: i32) -> Result<Stat, Errno> {
     parse_stat(&short(&format!("/proc/{pid}/stat"))?).ok_or(Errno::SRCH)
@@ -106,51 +112,92 @@ fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Every pid there is, ascending.
+/// Every pid there is, ascending; nobody where they cannot be read.
 pub fn pids() -> Vec<i32> {
-    let Ok(dir) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()
+    read_pids().unwrap_or_default()
+}
+
+/// Every pid there is, ascending, or why they cannot be read.
+pub(crate) fn read_pids() -> Result<Vec<i32>, Errno> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").map_err(errno)? {
+        found
+            .extend(entry.map_err(errno)?.file_name().to_str().and_then(|n| n.parse::<i32>().ok()));
+    }
+    Ok(found)
 }
 
 /// The children of a process with so many threads: a child hangs below the thread that forked it.
-/// `None` if the kernel has no `children` files or the process has gone.
-pub(crate) fn children(pid: i32, threads: u32) -> Option<Vec<i32>> {
-    let parse = |text: String| -> Vec<i32> {
-        text.split_ascii_whitespace().filter_map(|w| w.parse().ok()).collect()
+/// Fails as for one who has gone if the kernel has no `children` files.
+pub(crate) fn children(pid: i32, threads: u32) -> Result<Vec<i32>, Errno> {
+    let read = |path: String| -> Result<Vec<i32>, Errno> {
+        let text = fs::read_to_string(path).map_err(errno)?;
+        Ok(text.split_ascii_whitespace().filter_map(|w| w.parse().ok()).collect())
     };
     if threads <= 1 {
-        return fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok().map(parse);
+        return read(format!("/proc/{pid}/task/{pid}/children"));
     }
     let mut found = None;
-    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        if let Ok(text) = fs::read_to_string(task.path().join("children")) {
-            found.get_or_insert_with(Vec::new).extend(parse(text));
+    for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(errno)? {
+        let task = task.map_err(errno)?.file_name();
+        match read(format!("/proc/{pid}/task/{}/children", task.to_string_lossy())) {
+            Ok(children) => found.get_or_insert_with(Vec::new).extend(children),
+            // A thread may leave meanwhile.
+            Err(e) if is_final(e) => {}
+            Err(e) => return Err(e),
         }
     }
-    found
+    found.ok_or(Errno::NOENT)
 }
 
-/// The soft limit on real-time CPU time, which carries the mark; `None` if unlimited or gone.
-pub(crate) fn realtime_limit(pid: i32) -> Option<u64> {
-    parse_realtime_limit(&short(&format!("/proc/{pid}/limits")).ok()?)
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-fn parse_realtime_limit(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|l| l.strip_prefix("Max realtime timeout"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+/// The soft limits of a process that can carry its mark: on real-time CPU time, and on file locks. `None` for one
+/// that is unlimited.
+pub(crate) fn carriers(pid: i32) -> Result<[Option<u64>; 2], Errno> {
+    short(&format!("/proc/{pid}/limits")).map(|text| parse_carriers(&text))
+}
+
+fn parse_carriers(text: &str) -> [Option<u64>; 2] {
+    ["Max realtime timeout", "Max file locks"].map(|name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse().ok()
+    })
 }
 
 /// The pid that was given out last in this pid namespace.
-pub(crate) fn newest_pid() -> Option<i32> {
-    short("/proc/loadavg").ok()?.split_ascii_whitespace().next_back()?.parse().ok()
+pub(crate) fn newest_pid() -> Result<i32, Errno> {
+    let load = short("/proc/loadavg")?;
+    load.split_ascii_whitespace().next_back().and_then(|n| n.parse().ok()).ok_or(Errno::IO)
 }
 
 /// How many threads there are on this machine: at least as many as processes.
 pub fn threads() -> Option<usize> {
     let load = short("/proc/loadavg").ok()?;
     load.split_ascii_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+/// Whether a process has been killed or is on its way out, and only has yet to be gone.
+pub fn is_dying(pid: i32) -> bool {
+    const EXITING: u64 = 4;
+    const KILLED: u64 = 1 << (9 - 1);
+    let leaves = short(&format!("/proc/{pid}/stat")).is_ok_and(|text| {
+        let flags =
+            text.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6));
+        flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & EXITING != 0)
+    });
+    leaves || short(&format!("/proc/{pid}/status")).is_ok_and(|text| pending(&text) & KILLED != 0)
+}
+
+/// The signals that wait for a process or its first thread.
+fn pending(status: &str) -> u64 {
+    let set = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+    };
+    set("SigPnd:") | set("ShdPnd:")
 }
 
 /// Resident memory of a process in bytes.
@@ -234,18 +281,26 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_read_from_its_line() {
+    fn limits_are_read_from_their_lines() {
         let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                    Max file locks            unlimited            unlimited            locks     \n\
                     Max realtime priority     0                    0                    \n\
                     Max realtime timeout      2305843009213693953  unlimited            us        \n";
-        assert_eq!(parse_realtime_limit(text), Some(2_305_843_009_213_693_953));
-        assert_eq!(parse_realtime_limit("Max realtime timeout  unlimited  unlimited us"), None);
+        assert_eq!(parse_carriers(text), [Some(2_305_843_009_213_693_953), None]);
+        assert_eq!(parse_carriers("Max realtime timeout  unlimited  unlimited us"), [None, None]);
+    }
+
+    #[test]
+    fn a_kill_that_is_on_its_way_is_seen() {
+        let status = "Threads:\t1\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000001\n";
+        assert_eq!(pending(status), 0x101);
+        assert_eq!(pending("Name:\tx\n"), 0);
     }
 
     #[test]
     fn this_process_sees_itself() {
         let pid = std::process::id() as i32;
-        assert!(stat(pid).unwrap().is_alive());
+        assert!(stat(pid).unwrap().is_alive() && !is_dying(pid));
         assert!(pids().contains(&pid));
     }
 }

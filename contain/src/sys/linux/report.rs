@@ -37,11 +37,16 @@ impl Survivor {
 
     /// A leaf that would not go.
     pub(crate) fn leaf(why: std::io::Error) -> Survivor {
-        Survivor {
-            kind: Kind::Cgroup,
-            member: Member { pid: 0, start: 0 },
-            name: "cgroup".into(),
-            why: format!("the cgroup is empty but could not be removed: {why}"),
-        }
+        Survivor::cgroup(format!("the cgroup is empty but could not be removed: {why}"))
+    }
+
+    /// A leaf of which nobody knows who is in it.
+    pub(crate) fn closed_leaf(why: std::io::Error) -> Survivor {
+        Survivor::cgroup(format!("the cgroup is there but could not be opened: {why}"))
+    }
+
+    fn cgroup(why: String) -> Survivor {
+        let member = Member { pid: 0, start: 0 };
+        Survivor { kind: Kind::Cgroup, member, name: "cgroup".into(), why }
     }
 }

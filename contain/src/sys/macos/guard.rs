@@ -135,11 +135,12 @@ impl Guard {
                 for member in self.census.unasked() {
                     self.hail(member, Signal::TERM);
                 }
+                self.climb.asked(Instant::now());
             }
             Act::Kill { .. } => {
-                self.herd.kill();
+                let newcomers = self.herd.kill();
                 self.look();
-                self.climb.struck(Instant::now(), Duration::ZERO);
+                self.climb.struck(Instant::now(), Duration::ZERO, newcomers);
             }
         }
     }

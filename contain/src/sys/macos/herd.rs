@@ -93,9 +93,9 @@ impl Herd {
     }
 
     /// Stops everyone until nobody new turns up, then kills them: a stopped process cannot fork.
-    /// What one pass misses the next finds.
-    pub(crate) fn kill(&mut self) {
-        let mut stopped = HashSet::new();
+    /// What one pass misses the next finds. True if it has killed somebody new.
+    pub(crate) fn kill(&mut self) -> bool {
+        let (before, mut stopped) = (self.ever.clone(), HashSet::new());
         let stop = |member: Member| {
             // A refusal shows up again when the kill fails too.
             let _refused = member.signal(Signal::STOP);
@@ -110,11 +110,15 @@ impl Herd {
         }
         // If nobody could be listed, those who are known are killed all the same.
         stopped.extend(self.known.keys());
+        let mut newcomers = false;
         for member in stopped {
-            if let Err(errno) = member.signal(Signal::KILL) {
-                self.refused.insert(member, errno);
+            match member.signal(Signal::KILL) {
+                // Whom we may not kill buys nobody time.
+                Ok(killed) => newcomers |= killed && !before.contains(&member),
+                Err(errno) => drop(self.refused.insert(member, errno)),
             }
         }
+        newcomers
     }
 
     /// Whoever is left, by name. A list that cannot be read is a survivor too: calling a tree empty

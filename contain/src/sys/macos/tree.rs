@@ -206,10 +206,9 @@ impl Tree {
                 Received::Word(text) => match Word::decode(&text) {
                     Some(Word::Exited(exit)) => return Some(Event::Exited(exit)),
                     Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
-                    Some(Word::Ended(mut report)) => {
+                    Some(Word::Ended(report)) => {
                         self.is_over = true;
-                        report.survivors = std::mem::take(&mut self.survivors);
-                        return Some(Event::Ended(report));
+                        return Some(Event::Ended(report.with_told(&mut self.survivors)));
                     }
                     _ => {}
                 },

@@ -158,7 +158,7 @@ fn files_of_dead_hosts_go_and_those_of_living_ones_stay() {
     let living = desk.counts();
     desk.start_by(stranger(), &[], THREE).unwrap();
     assert_eq!(desk.counts().len(), 2);
-    let here = Place::here();
+    let here = Place::here().unwrap();
     (0..SHELVES).for_each(|number| clean(&desk.books.shelf(number), &here, 7));
     assert_eq!(desk.counts().len(), 2, "not old enough");
     for file in desk.counts() {
