@@ -22,6 +22,7 @@ use super::outside::Outside;
 use super::{attached, gateway, joining, line, registry, visit};
 use crate::bytes::Bytes;
 use crate::pool::carried::Carried as CarriedPool;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
@@ -70,6 +71,18 @@ pub(super) struct Estate<'a> {
     pub(super) lock: RawFd,
     pub(super) outside: Option<&'a Outside>,
 }
+
+impl Asked {
+    /// Whether whoever has asked is still there: it may have been told to leave, or been killed, meanwhile.
+    fn is_waited_for(&self) -> bool {
+        let mut fds = [PollFd::new(&self.line, PollFlags::RDHUP)];
+        let now = Some(std::time::Instant::now());
+        contain::wait(&mut fds, now) && fds[0].revents().is_empty()
+    }
+}
+
+/// Why nothing is done for whoever does not wait for it any more.
+const LEFT: &str = "whoever asked has left";
 
 /// Everything that the next program has to know.
 #[derive(Debug, Serialize, Deserialize)]
@@ -167,6 +180,9 @@ async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Never, String> {
     }
     let until = Instant::now() + SETTLES;
     loop {
+        if !asked.is_waited_for() {
+            return Err(LEFT.into());
+        }
         // These may be there for hours.
         if outside.is_some_and(Outside::has_sessions) {
             return Err("it has sessions by HTTPS".into());
@@ -267,6 +283,10 @@ fn become_next(estate: &Estate<'_>, asked: &Asked) -> Result<Never, Unable> {
     let Estate { desk, listener, lock, .. } = estate;
     if !rests(desk) {
         return Err(Unable::Busy("somebody does not rest"));
+    }
+    // Nobody would stand for the next daemon, and it would end at once.
+    if !asked.is_waited_for() {
+        return Err(Unable::Failed(LEFT.into()));
     }
     let mut keep = Vec::new();
     let seats: Option<Vec<_>> =

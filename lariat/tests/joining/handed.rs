@@ -2,8 +2,9 @@
 
 use crate::kit::{Stage, request};
 use crate::place::PATIENCE;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use std::fs;
 use std::process::Stdio;
 use trials::until;
 
@@ -87,6 +88,38 @@ fn several_can_want_to_be_the_next_at_once() {
     for mut want in wants {
         crate::kit::ended(&mut want);
     }
+}
+
+/// A daemon that is slow hears of it when nobody would stand for it any more.
+#[test]
+fn who_has_given_up_is_not_become() {
+    let mut stage = Stage::new();
+    let mut host = stage.host();
+    let place = host.where_is_it();
+    let daemon = Pid::from_child(&stage.daemon);
+    kill_process(daemon, Signal::STOP).unwrap();
+    let mut command = stage.place.lariat("daemon");
+    command.args(["--replace", "--containers", "leave"]).stdin(Stdio::null());
+    let mut want = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // It has asked: what it says is in the socket's queue, which only the daemon could empty.
+    assert!(until(PATIENCE, || is_waiting(want.id())));
+    want.kill().unwrap();
+    want.wait().unwrap();
+    kill_process(daemon, Signal::CONT).unwrap();
+    assert_eq!(host.ask(&request(3, "where"))["result"], place);
+    // And again, after it must have dealt with that.
+    assert_eq!(stage.host().where_is_it()["pid"], place["pid"]);
+    assert_eq!(host.ask(&request(4, "where"))["result"], place);
+    assert!(stage.daemon_is_there());
+}
+
+/// Whether a process waits for something to come (it sleeps in `poll`), and has a socket.
+fn is_waiting(pid: u32) -> bool {
+    let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    let waits = ["7 ", "271 "].iter().any(|poll| call.starts_with(poll));
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut sockets = files.filter_map(|file| fs::read_link(file.path()).ok());
+    waits && sockets.any(|file| file.to_string_lossy().starts_with("socket:"))
 }
 
 #[test]

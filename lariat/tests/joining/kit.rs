@@ -25,7 +25,7 @@ done
 /// Books, and a daemon that keeps them. It is killed with the test, and what it held ends with it.
 pub(crate) struct Stage {
     pub(crate) place: Place,
-    daemon: Child,
+    pub(crate) daemon: Child,
 }
 
 impl Stage {

@@ -46,16 +46,13 @@ impl Gateway {
         }
         if shape == Shape::Request {
             let ask = Ask { id, token: peek::token(envelope) };
-            return self.ask(asked, &session, usage, &[ask], vec![line.to_vec()]).await;
+            return self.ask(asked, &session, usage, &[ask], vec![line.to_vec()], &[]).await;
         }
-        let cancelled = (method == "notifications/cancelled")
-            .then(|| Members::of(envelope.params).and_then(|params| params.request_id))
-            .flatten();
         if session.say(line.to_vec()).await.is_err() {
             return gone(id);
         }
-        if let Some(cancelled) = cancelled {
-            session.cancel(cancelled.get());
+        if let Some(cancelled) = cancelled(envelope) {
+            session.cancel(cancelled);
         }
         accepted(StatusCode::ACCEPTED)
     }
@@ -87,8 +84,9 @@ impl Gateway {
         let asks: Vec<Ask<'_>> = requests
             .filter_map(|it| Some(Ask { id: it.id?.get(), token: peek::token(it) }))
             .collect();
+        let cancelled: Vec<&str> = envelopes.iter().filter_map(cancelled).collect();
         let lines = items.0.iter().map(|item| item.get().as_bytes().to_vec()).collect();
-        self.ask(asked, &session, usage, &asks, lines).await
+        self.ask(asked, &session, usage, &asks, lines, &cancelled).await
     }
 
     /// Says what the client says, and answers when and as the server does.
@@ -99,6 +97,7 @@ impl Gateway {
         usage: InUse,
         asks: &[Ask<'_>],
         lines: Vec<Vec<u8>>,
+        cancelled: &[&str],
     ) -> Answer {
         let first = asks.first().map_or("null", |ask| ask.id);
         let is_batch = lines.len() > 1;
@@ -112,6 +111,9 @@ impl Gateway {
             }
         }
         reading.is_said();
+        for id in cancelled {
+            session.cancel(id);
+        }
         if asks.is_empty() {
             return accepted(StatusCode::ACCEPTED);
         }
@@ -278,6 +280,13 @@ impl Drop for Unanswered {
             session.end();
         }
     }
+}
+
+/// The id of the request that this message takes back.
+fn cancelled<'a>(envelope: &Envelope<'a>) -> Option<&'a str> {
+    let is_cancelled = envelope.method.as_deref() == Some("notifications/cancelled");
+    let params = is_cancelled.then(|| Members::of(envelope.params)).flatten()?;
+    params.request_id.map(|id| id.get())
 }
 
 fn joined(lines: &[Bytes]) -> String {

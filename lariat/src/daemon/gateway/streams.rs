@@ -45,8 +45,12 @@ struct Stream {
     events: VecDeque<Event>,
     /// The number of the last event.
     last: u64,
-    /// The number of the last event that a reader took.
+    /// The number of the last event that a reader has asked for more behind. Until then it is on its way, and
+    /// counts: somebody may have opened many streams and read none.
     taken: u64,
+    /// The number of the last event that a reader was given.
+    #[serde(skip)]
+    given: u64,
     /// The reader that counts. An older one leaves.
     reader: u64,
     #[serde(skip)]
@@ -158,6 +162,7 @@ impl Streams {
             }
             it.taken = after;
         }
+        it.given = it.taken;
         it.reader += 1;
         it.is_read = true;
         it.bell.notify_one();
@@ -199,10 +204,11 @@ impl Streams {
         if stream.reader != reader.reader {
             return Next::Over;
         }
+        stream.taken = stream.taken.max(stream.given);
         let at = stream.events.partition_point(|event| event.number <= stream.taken);
         match stream.events.get(at) {
             Some(event) => {
-                stream.taken = event.number;
+                stream.given = event.number;
                 Next::Event(event.number, event.line.clone())
             }
             None if stream.is_over => Next::Over,

@@ -176,7 +176,7 @@ impl Talk {
             format!(r#" {{"a\u0062":[ ],"id": {id} ,"method":"{method}","params":{{{params}}}}}"#)
         };
         let (uri, kind) = match self.topic {
-            [] => (self.pick(URIS), self.dice.next(22)),
+            [] => (self.pick(URIS), self.dice.next(26)),
             topic => (self.pick(&URIS[..2]), topic[self.dice.next(topic.len())]),
         };
         match kind {
@@ -207,6 +207,17 @@ impl Talk {
                 let (a, b) = (call("x", String::new()), call("y", meta));
                 format!("[{a}, 5 ,{b}]")
             }
+            22 => call("notifications/cancelled", format!(r#""requestId":{}"#, self.own())),
+            23 => format!(
+                r#"{{"method":"{}","params":{{"taskId":{},"uri":{uri}}}}}"#,
+                ["tasks/cancel", "resources/unsubscribe", "logging/setLevel"][self.dice.next(3)],
+                self.pick(WORDS)
+            ),
+            24 => call("resources/unsubscribe", format!(r#""uri":[{uri}]"#)),
+            25 => format!(
+                r#"{{"method":"notifications/progress","params":{{"progressToken":{}}}}}"#,
+                self.own()
+            ),
             20 => r#"{"method":"x/y","params":{"a":12345678901234567890123}}"#.into(),
             _ => call("x", meta),
         }

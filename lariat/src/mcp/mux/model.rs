@@ -358,6 +358,7 @@ impl Model {
             }
             ("notification", _) => match method {
                 "notifications/initialized" if !by_client => {}
+                "notifications/initialized" => heard.server.push(Said::Line(line.into())),
                 "notifications/roots/list_changed" if self.is_shared() => {}
                 CANCELLED => {
                     let params = Object::of(line, &one.params);
@@ -379,7 +380,14 @@ impl Model {
                 "tools/call" if !self.allows("*") => {
                     let params = Object::of(line, &one.params);
                     let name = params.and_then(|params| params.text("name"));
-                    match self.allows(&name.unwrap_or_default()) {
+                    match self.allows(&name.unwrap_or_default()) && !self.is_shared() {
+                        true => heard.server.push(Said::Line(line.into())),
+                        false => self.dropped += 1,
+                    }
+                }
+                _ if self.is_shared() => {
+                    let is_asked = self.questions.iter().any(|(_, asked, _)| *asked == port);
+                    match method == "notifications/progress" && is_asked {
                         true => heard.server.push(Said::Line(line.into())),
                         false => self.dropped += 1,
                     }
@@ -419,6 +427,26 @@ impl Model {
         }
         if method == "tools/call" && !self.allows(&params.text("name").unwrap_or_default()) {
             return heard.ports.push(refuse(-32602));
+        }
+        if self.is_shared() {
+            if method.starts_with("notifications/") || method.starts_with("$/") {
+                return heard.ports.push(refuse(-32600));
+            }
+            let about = match &*method {
+                "logging/setLevel" => {
+                    params.text("level").filter(|level| LEVELS.contains(&&**level))
+                }
+                "resources/subscribe" | "resources/unsubscribe" => params.text("uri"),
+                _ => Some(String::new()),
+            };
+            let is_state = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
+                .contains(&&*method);
+            if is_state && self.is_modern() {
+                return heard.ports.push(refuse(-32601));
+            }
+            if about.is_none() && self.company == Company::Strangers {
+                return heard.ports.push(refuse(-32602));
+            }
         }
         let own = self.last + 1;
         let mut edits = vec![(place, own.to_string())];

@@ -142,9 +142,34 @@ fn a_question_about_a_task_is_its_owners() {
 fn roots_that_change_are_not_a_shared_servers() {
     let (mut mux, a, _) = legacy();
     nothing(mux.port(a, note("roots/list_changed", "")));
-    assert_eq!(up(mux.port(a, note("vendor", ""))), note("vendor", ""));
     let (mut mux, a) = private();
     assert_eq!(up(mux.port(a, note("roots/list_changed", ""))), note("roots/list_changed", ""));
+}
+
+/// A server that looks at the method alone would end what is somebody else's.
+#[test]
+fn what_is_said_in_the_wrong_kind_does_not_reach_a_shared_server() {
+    let (mut mux, a, b) = legacy();
+    up(mux.port(a, call("1", "tools/call", r#""task":{}"#)));
+    down(mux.server(result("1", r#"{"task":{"taskId":"T","status":"working"}}"#)));
+    up(mux.port(a, call("2", "tools/call", "")));
+    let refused = |line: String| code(&line, "9");
+    let cancelled = call("9", "notifications/cancelled", r#""requestId":2"#);
+    assert_eq!(refused(down(mux.port(b, cancelled)).1), -32600);
+    assert_eq!(refused(down(mux.port(b, call("9", "$/cancelRequest", r#""id":2"#))).1), -32600);
+    for method in ["tasks/cancel", "resources/unsubscribe", "logging/setLevel", "tools/call", "x/y"]
+    {
+        let params = r#""taskId":"T","uri":"u","level":"debug","_meta":{"progressToken":2}"#;
+        nothing(mux.port(b, format!(r#"{{"method":"{method}","params":{{{params}}}}}"#)));
+    }
+    for method in ["vendor", "tasks/status", "progress"] {
+        nothing(mux.port(b, note(method, r#""taskId":"T","progressToken":2"#)));
+    }
+    let vague = call("9", "resources/unsubscribe", r#""uri":["u"]"#);
+    assert_eq!(refused(down(mux.port(b, vague)).1), -32602);
+    // Who is alone may say whatever the server bears.
+    let (mut mux, a) = private();
+    assert_eq!(up(mux.port(a, note("vendor", ""))), note("vendor", ""));
 }
 
 #[test]
@@ -162,8 +187,8 @@ fn the_server_gets_the_most_verbose_level() {
     assert_eq!(down(mux.server(failure("3", -32601, "0"))), (b, failure("7", -32601, "0")));
     // It was refused and does not count, so this is what the server does already.
     assert_eq!(down(mux.port(a, set("8", "warning"))), (a, yes("8")));
-    // A level that we do not know is for the server to refuse.
-    assert_eq!(up(mux.port(a, set("9", "loud"))), set("4", "loud"));
+    // A level that we do not know could be one for everybody.
+    assert_eq!(code(&down(mux.port(a, set("9", "loud"))).1, "9"), -32602);
 }
 
 #[test]
@@ -413,13 +438,13 @@ fn what_nobody_knows_is_heard_by_one_that_is_alone() {
 
 #[test]
 fn batches_are_split_where_the_revision_has_them() {
-    let batch = r#"[{"id":1,"method":"x"}, 5,{"method":"y"}]"#;
+    let batch = r#"[{"id":1,"method":"x"}, 5,{"id":2,"method":"y"}]"#;
     let (mut mux, a, _) = legacy();
     assert_eq!(code(&down(mux.port(a, batch)).1, "null"), -32600);
     mux.greeted(serde_json::from_str(r#"{"protocolVersion":"2025-03-26"}"#).unwrap());
     let Routed { to_server, to_ports, .. } = mux.port(a, batch);
     let lines: Vec<_> = to_server.iter().map(|line| text(line)).collect();
-    assert_eq!(lines, [r#"{"id":1,"method":"x"}"#, r#"{"method":"y"}"#]);
+    assert_eq!(lines, [r#"{"id":1,"method":"x"}"#, r#"{"id":2,"method":"y"}"#]);
     assert_eq!(to_ports.len(), 1);
 }
 

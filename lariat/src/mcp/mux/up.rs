@@ -8,7 +8,7 @@ use crate::mcp::envelope::{
     self, Edits, Envelope, Items, Line, Members, Meta, Shape, Token, is_token, own, text,
 };
 use crate::mcp::reply::{
-    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, LONGEST_TOKEN, PARSE_ERROR,
+    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, LONGEST_TOKEN, METHOD_NOT_FOUND, PARSE_ERROR,
     UNSUPPORTED_VERSION, Unsent, answer, error,
 };
 use crate::spec;
@@ -108,6 +108,12 @@ impl Mux {
                 self.drop_one();
                 None
             }
+            // What is said of others' requests, tasks and subscriptions is checked where it is asked for. Said
+            // without an id it would pass by that, to a server that does not look.
+            (Shape::Notification, ..) if self.is_shared() && !self.answers(port, method) => {
+                self.drop_one();
+                None
+            }
             (Shape::Notification, ..) => Some(Edits::default()),
             (Shape::Response, _, Some(id)) => {
                 let asked = own(id)
@@ -191,6 +197,12 @@ impl Mux {
             return Err(Unsent::TooBusy);
         }
         let id = envelope.id.map_or("null", RawValue::get);
+        if port != Port::OURS
+            && self.is_shared()
+            && let Some((code, why)) = self.is_misplaced(method)
+        {
+            return Ok(Err(error(id, code, why)));
+        }
         let stands = port != Port::OURS && self.company == Company::Strangers && !self.is_modern();
         let known = || Ok(Err(answer(id, "{}")));
         let kind = match method {
@@ -210,7 +222,7 @@ impl Mux {
                 let (Some(level), Some(raw)) =
                     (word.and_then(|word| Level::of(&word)), params.level)
                 else {
-                    return Ok(Ok(Kind::Plain));
+                    return Ok(self.unclear(id));
                 };
                 let Some(change) = self.levels.want(port, level, !self.is_shared()) else {
                     return known();
@@ -226,7 +238,7 @@ impl Mux {
                 return Err(Unsent::Unreadable);
             }
             "resources/subscribe" if stands => {
-                let Some(uri) = params.uri.and_then(text) else { return Ok(Ok(Kind::Plain)) };
+                let Some(uri) = params.uri.and_then(text) else { return Ok(self.unclear(id)) };
                 let ask = !self.is_shared();
                 match self.subscriptions.subscribe(port, &uri, self.last_id + 1, ask) {
                     Wish::Ask => Kind::Subscribe((*uri).into()),
@@ -237,7 +249,7 @@ impl Mux {
                 }
             }
             "resources/unsubscribe" if stands => {
-                let Some(uri) = params.uri.and_then(text) else { return Ok(Ok(Kind::Plain)) };
+                let Some(uri) = params.uri.and_then(text) else { return Ok(self.unclear(id)) };
                 match self.subscriptions.unsubscribe(port, &uri) {
                     Wish::Known if self.is_shared() => return known(),
                     _ => Kind::Plain,
@@ -257,6 +269,34 @@ impl Mux {
             _ => Kind::Plain,
         };
         Ok(Ok(kind))
+    }
+
+    /// A request about what concerns all clients that does not say what it is about: for the server to complain
+    /// about if there is one client, and for nobody to guess otherwise.
+    fn unclear(&self, id: &str) -> Result<Kind, Vec<u8>> {
+        if self.is_shared() {
+            return Err(error(id, INVALID_PARAMS, "it does not say what it is about"));
+        }
+        Ok(Kind::Plain)
+    }
+
+    /// Why a shared server does not get a request of this name: one that is a notification could end what is
+    /// somebody else's, by an id that only we know to be another's; and what the modern era does not have would be
+    /// kept for everybody.
+    fn is_misplaced(&self, method: &str) -> Option<(i64, &'static str)> {
+        if is_notification(method) {
+            return Some((INVALID_REQUEST, "this is a notification and has no id"));
+        }
+        let is_state =
+            matches!(method, "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe");
+        (is_state && self.is_modern())
+            .then_some((METHOD_NOT_FOUND, "this method is not part of this revision"))
+    }
+
+    /// Whether a notification of this name can be about nothing but what this client was asked.
+    fn answers(&self, port: Port, method: &str) -> bool {
+        let is_asked = || self.ports.get(&port).is_some_and(|client| !client.asked.is_empty());
+        method == "notifications/progress" && is_asked()
     }
 
     pub(super) fn may_call(&self, name: Option<&RawValue>) -> Result<(), Unsent> {
@@ -339,6 +379,10 @@ impl Mux {
         edits.put(line, request, own);
         Some(edits)
     }
+}
+
+fn is_notification(method: &str) -> bool {
+    method.starts_with("notifications/") || method.starts_with("$/")
 }
 
 fn is_long(raw: &RawValue) -> bool {

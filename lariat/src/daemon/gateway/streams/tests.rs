@@ -42,6 +42,31 @@ fn an_answer_goes_where_it_was_asked_and_ends_the_stream() {
     streams.open(&[ask("2")], false).unwrap();
 }
 
+/// Who opens many streams and reads none of them does not have all of it kept somewhere else.
+#[test]
+fn what_is_on_its_way_counts_until_more_is_asked_for() {
+    let mut streams = Streams::new();
+    let long = |id: &str| {
+        let text = "x".repeat(MOST_BYTES);
+        line(&format!(r#"{{"id":{id},"result":"{text}"}}"#))
+    };
+    let [one, other] = ["1", "2"].map(|id| streams.open(&[ask(id)], false).unwrap());
+    streams.deliver(long("1"));
+    assert!(matches!(streams.next(&one), Next::Event(1, _)));
+    assert!(!streams.is_full(), "one that is alone may be as long as it is");
+    streams.deliver(long("2"));
+    assert!(matches!(streams.next(&other), Next::Event(1, _)));
+    streams.shed(false);
+    assert!(streams.is_full(), "nobody has read either of them");
+    assert_eq!(streams.next(&one), Next::Over);
+    streams.make_room();
+    assert!(!streams.is_full());
+    // Whoever left in the middle of it may come back for all of it.
+    streams.detach(&other);
+    let again = streams.attach(other.stream, Some(0)).unwrap();
+    assert!(matches!(streams.next(&again), Next::Event(1, _)));
+}
+
 #[test]
 fn what_belongs_to_a_request_is_beside_its_answer() {
     let mut streams = Streams::new();
