@@ -5,6 +5,9 @@
 #[path = "windows/daemon.rs"]
 mod daemon;
 #[cfg(windows)]
+#[path = "windows/hosts.rs"]
+mod hosts;
+#[cfg(windows)]
 #[path = "windows/manager.rs"]
 mod manager;
 #[cfg(windows)]
@@ -23,9 +26,11 @@ fn main() {
     trials::misbehave_if_asked();
     lariat::main_if_asked();
     table::serve_if_asked();
+    hosts::launch_if_asked();
     manager::own_if_asked();
     turnover::refresh_if_asked();
     let mut tests = table::tests();
+    tests.extend(hosts::tests());
     tests.extend(manager::tests());
     tests.extend(turnover::tests());
     tests.extend(daemon::tests());

@@ -25,7 +25,8 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     let bell = Bell::new().map_err(Failure::Streams)?;
     // Without a console nobody interrupts us.
     let mut interrupts = Interrupts::watch(&bell).ok();
-    let mut host = contain::process::parent();
+    // A launcher that has gone already is nobody to watch; the end of input is.
+    let host = contain::process::parent();
     let member = host.as_ref().map(Handle::member);
     let (opened, log) = run.plan(member).open()?;
     let (pumps, streams) = Pumps::new(&bell).map_err(Failure::Streams)?;
@@ -42,9 +43,9 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     };
     let (mut tree, entry) = opened.launch(spec)?;
     let pumps = pumps.start(log);
-    let (reason, report) = serve(&mut tree, &pumps, &bell, &mut host, &mut interrupts);
-    // Who has left by itself had something to say to a host that lives.
-    pumps.finish(|| reason == Reason::Exited && host.as_ref().is_some_and(Handle::is_alive));
+    let (reason, report) = serve(&mut tree, &pumps, &bell, host.as_ref(), &mut interrupts);
+    // Who has left by itself had something to say to a host that has not died.
+    pumps.finish(|| reason == Reason::Exited && host.as_ref().is_none_or(Handle::is_alive));
     Ok(Outcome::settled(entry, &reason, &report, run.receipt.as_deref()))
 }
 
@@ -53,7 +54,7 @@ fn serve(
     tree: &mut Tree,
     pumps: &pump::Running,
     bell: &Bell,
-    host: &mut Option<Handle>,
+    mut host: Option<&Handle>,
     interrupts: &mut Option<Interrupts>,
 ) -> (Reason, Report) {
     let mut reason = None;
@@ -68,9 +69,9 @@ fn serve(
             Some(_) => continue,
             None => {}
         }
-        if host.as_ref().is_some_and(|host| !host.is_alive()) {
+        if host.is_some_and(|host| !host.is_alive()) {
             // Forgotten, because what has happened once wakes whoever waits for it for ever.
-            *host = None;
+            host = None;
             reason.get_or_insert(Reason::HostDied);
             tree.ask(Ask::OwnerDied);
         }
@@ -85,7 +86,7 @@ fn serve(
             tree.ask(Ask::Closed);
         }
         let handles: Vec<_> =
-            host.iter().map(AsHandle::as_handle).chain([bell.as_handle()]).collect();
+            host.into_iter().map(AsHandle::as_handle).chain([bell.as_handle()]).collect();
         tree.wait(&handles, None);
     }
 }

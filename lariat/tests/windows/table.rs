@@ -14,7 +14,7 @@ use std::time::Duration;
 use trials::{Death, Misbehaviour, Subject, Witness, until};
 
 /// A console without a window, as hosts with windows give their servers.
-const CREATE_NO_WINDOW: u32 = 0x0800_0000;
+pub(crate) const CREATE_NO_WINDOW: u32 = 0x0800_0000;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -101,6 +101,11 @@ pub(crate) fn serve_if_asked() {
             std::io::stdout().write_all(&[b'x'; SAYS]).ok();
             leave(0)
         }
+        Some("__say") => {
+            let words: Vec<String> = args.collect();
+            std::io::stdout().write_all(format!("{words:?}\n").as_bytes()).ok();
+            leave(0)
+        }
         Some("__exit") => leave(args.next().and_then(|code| code.parse().ok()).unwrap_or(1)),
         Some("__complain") => {
             let line = [b'x'; 1023];
@@ -155,7 +160,7 @@ impl Place {
     }
 
     /// The same with this much time to leave after the end of input.
-    fn run_for(&self, server: &[OsString], grace: &str) -> Command {
+    pub(crate) fn run_for(&self, server: &[OsString], grace: &str) -> Command {
         let mut command = Command::new(lariat());
         command.args(["run", "--grace", grace, "--term-grace", "300ms", "--state-dir"]);
         command.arg(&self.0).arg("--receipt").arg(self.0.join("receipt.json")).arg("--");
@@ -170,11 +175,11 @@ impl Place {
     }
 
     /// A server that says what it is told, and has time to do so.
-    fn echo(&self) -> Command {
+    pub(crate) fn echo(&self) -> Command {
         self.run_for(&[own().into_os_string(), "__echo".into()], "60s")
     }
 
-    fn receipt(&self) -> Value {
+    pub(crate) fn receipt(&self) -> Value {
         let text = fs::read(self.0.join("receipt.json")).expect("a receipt");
         serde_json::from_slice(&text).expect("JSON")
     }
@@ -222,7 +227,7 @@ fn table() -> Vec<Trial> {
 }
 
 /// Writes everything, reads until the end, and says what came back and how the wrapper left.
-fn exchange(mut command: Command, bytes: Vec<u8>) -> (Vec<u8>, i32) {
+pub(crate) fn exchange(mut command: Command, bytes: Vec<u8>) -> (Vec<u8>, i32) {
     let mut child = started(&mut command);
     let (mut stdin, mut stdout) =
         (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));

@@ -10,12 +10,13 @@ use windows_sys::Win32::Foundation::{
 use windows_sys::Win32::System::Diagnostics::Debug::ReadProcessMemory;
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
+    TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
 };
 use windows_sys::Win32::System::SystemInformation::GetSystemTimeAsFileTime;
 use windows_sys::Win32::System::Threading::{
-    GetProcessHandleCount, GetProcessTimes, OpenProcess, PROCESS_BASIC_INFORMATION,
+    GetProcessHandleCount, GetProcessTimes, OpenProcess, OpenThread, PROCESS_BASIC_INFORMATION,
     PROCESS_QUERY_INFORMATION, PROCESS_SYNCHRONIZE, PROCESS_TERMINATE, PROCESS_VM_READ,
-    TerminateProcess, WaitForSingleObject,
+    ResumeThread, THREAD_SUSPEND_RESUME, TerminateProcess, WaitForSingleObject,
 };
 
 /// Waits until the condition holds, looking often; says whether it did before the deadline. It is
@@ -91,6 +92,18 @@ impl Process {
             // SAFETY: the handle is open for the whole call.
             unsafe { TerminateProcess(handle.as_raw_handle(), 9) };
         }
+    }
+
+    /// Lets it run, if it was created suspended. True if it can run now.
+    #[must_use]
+    pub fn resume(self) -> bool {
+        // Its number is its own for as long as this is open.
+        let Some(_kept) = self.open(PROCESS_QUERY_INFORMATION) else { return false };
+        let resumed = threads_of(self.pid).into_iter().filter(|thread| {
+            // SAFETY: the handle is open for the whole call.
+            unsafe { ResumeThread(thread.as_raw_handle()) != u32::MAX }
+        });
+        resumed.count() > 0
     }
 
     /// How long ago it was created.
@@ -177,6 +190,36 @@ pub(crate) fn everybody() -> Vec<Listed> {
         }));
         // SAFETY: as above.
         more = unsafe { Process32NextW(list.as_raw_handle(), &mut entry) } != 0;
+    }
+    found
+}
+
+/// The threads of the process with this number, to be suspended and resumed.
+fn threads_of(pid: u32) -> Vec<OwnedHandle> {
+    // SAFETY: takes numbers and touches no memory of ours.
+    let raw = unsafe { CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0) };
+    if raw == INVALID_HANDLE_VALUE {
+        return Vec::new();
+    }
+    // SAFETY: the handle is new and nobody else owns it.
+    let list = unsafe { OwnedHandle::from_raw_handle(raw) };
+    // SAFETY: plain numbers.
+    let mut entry: THREADENTRY32 = unsafe { std::mem::zeroed() };
+    entry.dwSize = size_of_val(&entry) as u32;
+    let mut found = Vec::new();
+    // SAFETY: the list is open, and the entry says how large it is.
+    let mut more = unsafe { Thread32First(list.as_raw_handle(), &mut entry) } != 0;
+    while more {
+        if entry.th32OwnerProcessID == pid {
+            // SAFETY: takes numbers and touches no memory of ours.
+            let thread = unsafe { OpenThread(THREAD_SUSPEND_RESUME, 0, entry.th32ThreadID) };
+            if !thread.is_null() {
+                // SAFETY: the handle is new and nobody else owns it.
+                found.push(unsafe { OwnedHandle::from_raw_handle(thread) });
+            }
+        }
+        // SAFETY: as above.
+        more = unsafe { Thread32Next(list.as_raw_handle(), &mut entry) } != 0;
     }
     found
 }

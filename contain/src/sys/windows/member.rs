@@ -112,13 +112,13 @@ pub fn name(member: Member) -> Option<String> {
     path.rsplit('\\').next().map(str::to_owned)
 }
 
-/// Who started this process, if that process has not gone: its number may be another's by now,
-/// which then began after us.
+/// Who started this process, if that process has not gone. Its number may be another's by now, which then
+/// began after us; and one that has gone still has it while anybody has a handle.
 pub fn parent() -> Option<Handle> {
     // SAFETY: takes nothing; the pseudo handle needs no closing and is valid for ever.
     let own = unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) };
     let handle = Handle::open(starter(own)?).ok()?;
-    (handle.member.start <= Member::current()?.start).then_some(handle)
+    (handle.member.start <= Member::current()?.start && handle.is_alive()).then_some(handle)
 }
 
 /// The number that the process had which started this one.
