@@ -45,10 +45,11 @@ fn a_command_that_cannot_be_executed_is_126() {
     let plain = case.place.path("plain");
     fs::write(&plain, "#!/bin/sh\n").unwrap();
     for mode in MODES {
-        for command in [&plain, &case.place.path("")] {
+        let directory = case.place.path("");
+        for (command, why) in [(&plain, "check its permissions"), (&directory, "is a directory")] {
             let command = command.to_str().unwrap();
             let output = case.run(mode, &[command]);
-            case.assert_refused(&output, 126, &["cannot execute", command, "permissions"]);
+            case.assert_refused(&output, 126, &["cannot execute", command, why]);
             assert_eq!(case.reason(), "failed:not-executable");
         }
     }

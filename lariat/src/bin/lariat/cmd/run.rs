@@ -203,10 +203,11 @@ pub(crate) struct Bounds {
     #[arg(long, value_name = "SIZE", value_parser = size::memory)]
     memory: Option<u64>,
     /// Most processes and threads at once
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pids: Option<u32>,
     /// Most CPUs' worth of time, such as 1.5
-    #[arg(long, value_name = "CPUS", value_parser = size::cpus)]
+    #[arg(long, value_name = "CPUS", allow_negative_numbers = true, value_parser = size::cpus)]
     cpu: Option<f64>,
 }
 
@@ -379,7 +380,12 @@ pub(crate) fn explain(program: &str, failure: &Failure) -> ExitCode {
                 }
                 126 => {
                     let what = format!("cannot execute `{program}`");
-                    show::failure(&what, cause, "check its permissions; nothing was started");
+                    let is_directory = std::path::Path::new(program).is_dir();
+                    let advice = match is_directory {
+                        true => "it is a directory; nothing was started",
+                        false => "check its permissions; nothing was started",
+                    };
+                    show::failure(&what, cause, advice);
                 }
                 _ => {
                     let what_to_do = match e {

@@ -53,6 +53,7 @@ impl Verb {
 /// like, which the daemon has, they get the variables that --env or the file names and no others.
 /// Starts the daemon if none runs. Exit code 1 if a server failed; the session is there all the same.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
 #[command(after_help = "Examples:
   S=$(lariat session open --server time -- uvx mcp-server-time)
   S=$(lariat session open --config servers.json --name nightly)
@@ -70,10 +71,10 @@ pub(crate) struct OpenArgs {
     #[arg(long)]
     json: bool,
     /// Servers from a JSON file with `servers` or `mcpServers`; - for standard input
-    #[arg(long, value_name = "FILE", required_unless_present = "server")]
+    #[arg(long, value_name = "FILE", group = "what")]
     config: Option<PathBuf>,
     /// One server of this name, whose command follows
-    #[arg(long, value_name = "NAME", conflicts_with = "config", requires = "command")]
+    #[arg(long, value_name = "NAME", group = "what", requires = "command")]
     server: Option<String>,
     /// A variable for the server, with its value here or as it is given (repeatable)
     #[arg(long, value_name = "NAME[=VALUE]", requires = "server")]
