@@ -20,6 +20,7 @@ use crate::sys::mark::Mark;
 use crate::sys::signals::Signals;
 use crate::sys::socket::{self, Received, hear, say};
 use crate::sys::wait::wait;
+use crate::sys::waits::Waits;
 use crate::sys::{Backend, descent, pidns, procfs};
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
@@ -268,6 +269,11 @@ impl Hold {
             processes: account.members.len(),
             tasks: account.tasks,
         }
+    }
+
+    /// How long the tree's threads have waited for a CPU. Looks at each of them.
+    pub fn waits(&self) -> Waits {
+        Waits::of(&self.members())
     }
 
     /// The limit that the kernel had to act on, if there is one; after the end what it was.

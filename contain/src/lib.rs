@@ -112,6 +112,7 @@ pub use {
     sys::signals::number as signal,
     sys::text::give_back_code,
     sys::wait::wait,
+    sys::waits::Waits,
     tree::{Spec, Tree},
 };
 #[cfg(target_os = "macos")]

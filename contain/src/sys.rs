@@ -21,7 +21,7 @@ pub(crate) mod windows;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
-    cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket, text,
+    cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket, text, waits,
 };
 
 #[cfg(target_os = "linux")]

@@ -14,6 +14,7 @@ mod report;
 pub(crate) mod signals;
 pub(crate) mod socket;
 pub(crate) mod text;
+pub(crate) mod waits;
 
 /// What holds a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

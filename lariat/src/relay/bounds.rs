@@ -1,7 +1,7 @@
 //! Holding a server to its bounds where the kernel does not, and seeing it run wild.
 
 use crate::receipt::Reason;
-use contain::{Ask, Breach, Hold, Limits};
+use contain::{Ask, Breach, Hold, Limits, Waits};
 use std::time::{Duration, Instant};
 
 /// How often to look at a server whose limits the kernel does not keep, or only in part.
@@ -13,8 +13,12 @@ const LOOK_AT_PROCESSES: Duration = Duration::from_millis(100);
 /// Who looks no oftener than this keeps nothing for it in between.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// Whoever uses this share of a CPU or more, spins.
+/// Whoever uses this share of a CPU or more, spins: of the time in which it could have had one. On a busy machine
+/// that is less than all the time.
 const SPINS: f64 = 0.5;
+
+/// But a twentieth at least: however busy the machine is, somebody with little to do is not taken for one who spins.
+const COULD: u32 = 20;
 
 /// How many looks it takes to say so.
 const LOOKS: u32 = 3;
@@ -25,9 +29,21 @@ pub(super) struct Bounds {
     limits: Limits,
     /// How long it may spin while nobody waits for it.
     spin: Option<Duration>,
-    /// Since when nobody waits, and what it had used then.
-    alone: Option<(Instant, Duration)>,
+    /// The stretch in which nobody waits.
+    alone: Option<Stretch>,
+    /// When it was last looked at, and what it had used then.
+    last: Option<(Instant, Duration)>,
     next: Option<Instant>,
+}
+
+/// A time that is looked at as one.
+#[derive(Debug)]
+struct Stretch {
+    since: Instant,
+    /// What had been used then.
+    cpu: Duration,
+    /// What its threads had waited then; not read of one who does nothing.
+    waits: Option<Waits>,
 }
 
 /// Why a server has to go, in words for its host, and how.
@@ -40,7 +56,7 @@ pub(super) struct Beyond {
 
 impl Bounds {
     pub(super) fn new(limits: Limits, spin: Option<Duration>) -> Bounds {
-        Bounds { limits, spin, alone: None, next: None }
+        Bounds { limits, spin, alone: None, last: None, next: None }
     }
 
     /// The server runs: from now on it is looked at, if there is something to look at.
@@ -92,23 +108,35 @@ impl Bounds {
         if (too_many && !enforced.processes) || refused {
             return Some(Beyond::breach(Breach::Processes));
         }
-        self.alone = alone.map(|alone| match self.alone {
-            // What it did before somebody last spoke was for them.
-            Some((since, before)) if since >= alone => (since, before),
-            _ => (now, usage.cpu),
-        });
-        let (Some((since, before)), Some(spin)) = (self.alone, self.spin) else { return None };
-        let alone = now.duration_since(since);
-        if alone < spin {
+        let spin = self.spin?;
+        let spins = |used: Duration, could: Duration| {
+            used >= could.mul_f64(SPINS * cpu.unwrap_or(1.0).min(1.0))
+        };
+        let (at, used) = self.last.replace((now, usage.cpu)).unwrap_or((now, usage.cpu));
+        let passed = now.duration_since(at);
+        let is_busy = !passed.is_zero() && spins(usage.cpu.saturating_sub(used), passed / COULD);
+        let begin = || Stretch { since: now, cpu: usage.cpu, waits: is_busy.then(|| hold.waits()) };
+        let before = self.alone.take();
+        let alone = alone?;
+        // What it did before somebody last spoke was for them.
+        let stretch = before.filter(|stretch| stretch.since >= alone).unwrap_or_else(begin);
+        let lasted = now.duration_since(stretch.since);
+        if lasted < spin {
+            self.alone = Some(stretch);
             return None;
         }
-        let share = usage.cpu.saturating_sub(before).as_secs_f64() / alone.as_secs_f64();
-        self.alone = Some((now, usage.cpu));
-        (share >= SPINS * cpu.unwrap_or(1.0).min(1.0)).then(|| Beyond {
+        let next = begin();
+        let waited = match (&next.waits, &stretch.waits) {
+            (Some(now), Some(before)) => now.longest_since(before),
+            _ => Duration::ZERO,
+        };
+        self.alone = Some(next);
+        let could = lasted.saturating_sub(waited).max(lasted / COULD);
+        spins(usage.cpu.saturating_sub(stretch.cpu), could).then(|| Beyond {
             reason: Reason::Limit("cpu-idle".into()),
             words: format!(
                 "the server was ended: it ran for {} s with nothing to do",
-                alone.as_secs()
+                lasted.as_secs()
             ),
             ask: Ask::Closed,
         })

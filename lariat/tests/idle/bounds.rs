@@ -2,9 +2,12 @@
 //! gets an error that it can show.
 
 use crate::host::{Host, request};
-use crate::kit::{PATIENCE, PROMISE, Place, trial};
+use crate::kit::{PATIENCE, PROMISE, Place, WORD, trial};
 use libtest_mimic::Trial;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use std::process::{Child, Command};
+use std::time::Duration;
 use trials::until;
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -21,6 +24,8 @@ pub(crate) fn tests() -> Vec<Trial> {
         }),
         trial("bounds::a_spin_with_nothing_in_flight", || a_spin(&["--idle", "1h"])),
         trial("bounds::a_spin_limit_alone_is_heeded", || a_spin(&[])),
+        trial("bounds::a_spin_that_gets_little_of_a_cpu", a_starved_spin),
+        trial("bounds::little_to_do_on_a_busy_machine_is_no_spin", a_starved_trickle),
         trial("bounds::a_spin_with_a_call_in_flight_is_work", a_working_spin),
         trial("bounds::a_spin_for_a_task_is_work", a_spin_for_a_task),
         trial("bounds::a_call_to_one_that_does_not_read", a_call_to_the_deaf),
@@ -99,6 +104,64 @@ fn a_spin(options: &[&str]) {
     place.assert_accounted();
 }
 
+/// Others that want the one CPU on which the server runs, each with a share of its own. They end with this.
+struct Rivals(Vec<Child>);
+
+/// Five shares of six are theirs.
+const RIVALS: usize = 5;
+
+impl Rivals {
+    fn start(place: &Place) -> Rivals {
+        let rival = |_| {
+            let mut command = Command::new("taskset");
+            command.args(["-c", "0", "setsid", "timeout", "60", "sh", "-c", "while :; do :; done"]);
+            command.env(WORD, &place.token).spawn().unwrap()
+        };
+        Rivals((0..RIVALS).map(rival).collect())
+    }
+}
+
+impl Drop for Rivals {
+    fn drop(&mut self) {
+        for rival in &mut self.0 {
+            // `timeout` passes it on.
+            let _gone = kill_process(Pid::from_child(rival), Signal::TERM);
+            let _left = rival.wait();
+        }
+    }
+}
+
+/// A server on the CPU that the rivals have, with short patience for who spins.
+fn start_starved(place: &Place, tool: &str) -> (Host, Rivals) {
+    let server =
+        [["taskset", "-c", "0"].map(str::to_owned).to_vec(), place.server("plain")].concat();
+    let mut host = Host::start(place, &place.wrapped(&["--spin-limit", "1s"], &server), &[]);
+    host.shake_hands(&json!({}));
+    let rivals = Rivals::start(place);
+    host.call(1, tool, &json!({}));
+    (host, rivals)
+}
+
+fn a_starved_spin() {
+    let place = Place::new();
+    let (host, rivals) = start_starved(&place, "spin");
+    assert_ended(&place, "limit:cpu");
+    drop(rivals);
+    host.leave();
+    place.assert_gone(PROMISE);
+    place.assert_accounted();
+}
+
+fn a_starved_trickle() {
+    let place = Place::new();
+    let (mut host, rivals) = start_starved(&place, "trickle");
+    host.assert_awake_for(Duration::from_secs(3));
+    drop(rivals);
+    assert_eq!(place.reasons(), Vec::<String>::new());
+    host.leave();
+    place.assert_gone(PROMISE);
+}
+
 fn a_working_spin() {
     let place = Place::new();
     let mut host = start(&place, "plain", &["--idle", "1h", "--spin-limit", "500ms"]);
@@ -121,7 +184,7 @@ fn a_spin_for_a_task() {
     let task = json!({"name": "wait", "arguments": {"ms": 60000}, "task": {"ttl": 60000}});
     host.ask(1, "tools/call", &task);
     assert_eq!(host.call(2, "spin", &json!({})), "spinning");
-    host.assert_awake_for(std::time::Duration::from_millis(2500));
+    host.assert_awake_for(Duration::from_millis(2500));
     assert_eq!(place.reasons(), Vec::<String>::new());
     host.leave();
     place.assert_gone(PROMISE);

@@ -268,6 +268,19 @@ impl Server {
                     }
                 });
             }
+            "trickle" => {
+                text(&id, "trickling");
+                thread::spawn(|| {
+                    let began = Instant::now();
+                    until(LIFETIME, || {
+                        let turn = Instant::now();
+                        while turn.elapsed() < Duration::from_micros(500) {
+                            std::hint::black_box(turn);
+                        }
+                        began.elapsed() > LIFETIME
+                    });
+                });
+            }
             "eat" => {
                 thread::spawn(move || {
                     let mut eaten: Vec<Vec<u8>> = Vec::new();

@@ -167,6 +167,18 @@ fn parse_carriers(text: &str) -> [Option<u64>; 2] {
     })
 }
 
+/// The threads of a process; none if it has gone.
+pub(crate) fn tasks(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// How long a thread has waited for a CPU that others had; `None` if it has gone or the kernel does not count.
+pub(crate) fn waited(pid: i32, thread: i32) -> Option<Duration> {
+    let text = short(&format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
 /// The pid that was given out last in this pid namespace.
 pub(crate) fn newest_pid() -> Result<i32, Errno> {
     let load = short("/proc/loadavg")?;
