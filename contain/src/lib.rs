@@ -41,26 +41,9 @@ mod ladder;
 mod limits;
 mod member;
 mod report;
+mod spec;
 mod sys;
 
-#[cfg(target_os = "linux")]
-mod aside;
-#[cfg(target_os = "linux")]
-mod gauge;
-#[cfg(target_os = "linux")]
-mod guard;
-#[cfg(target_os = "linux")]
-mod guardian;
-#[cfg(target_os = "linux")]
-mod hold;
-#[cfg(target_os = "linux")]
-mod holder;
-#[cfg(target_os = "linux")]
-mod probe;
-#[cfg(target_os = "linux")]
-mod stranger;
-#[cfg(target_os = "linux")]
-mod tree;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod wire;
 
@@ -93,34 +76,35 @@ pub use ladder::{Ask, Ladder};
 pub use limits::{Breach, Enforced, Limits, Usage};
 pub use member::Member;
 pub use report::{Emptied, Exit, Kind, Report, Survivor, Survivors};
+pub use spec::Spec;
 pub use sys::Backend;
 
 #[cfg(target_os = "linux")]
 pub use {
-    aside::{Aside, detach},
-    gauge::Gauge,
-    hold::{Command, Hold, Options},
-    holder::main_if_asked,
-    probe::{Machine, probe},
-    stranger::end as end_strangers,
-    sys::cgroup::Leaf,
-    sys::inherited::{close_leaked, hear_signals, inherited, turn_into},
-    sys::launch::leave,
-    sys::mark::{Mark, sweep},
+    sys::linux::aside::{Aside, detach},
+    sys::linux::cgroup::Leaf,
+    sys::linux::gauge::Gauge,
+    sys::linux::hold::{Command, Hold, Options},
+    sys::linux::holder::main_if_asked,
+    sys::linux::inherited::{close_leaked, hear_signals, inherited, turn_into},
+    sys::linux::launch::leave,
+    sys::linux::mark::{Mark, sweep},
+    sys::linux::probe::{Machine, probe},
+    sys::linux::signals::Signals,
+    sys::linux::signals::number as signal,
+    sys::linux::stranger::end as end_strangers,
+    sys::linux::text::give_back_code,
+    sys::linux::tree::Tree,
+    sys::linux::waits::Waits,
     sys::named::name as signal_name,
-    sys::signals::Signals,
-    sys::signals::number as signal,
-    sys::text::give_back_code,
     sys::wait::wait,
-    sys::waits::Waits,
-    tree::{Spec, Tree},
 };
 #[cfg(target_os = "macos")]
 pub use {
     sys::macos::guardian::{close_leaked, main_if_asked},
     sys::macos::mark::{Mark, sweep},
     sys::macos::probe::{Machine, probe},
-    sys::macos::tree::{Spec, Tree},
+    sys::macos::tree::Tree,
     sys::macos::vigil::number as signal,
     sys::macos::vigil::{Sign, Vigil},
     sys::named::name as signal_name,
@@ -133,7 +117,7 @@ pub use {
     sys::windows::launch::detach,
     sys::windows::mark::Mark,
     sys::windows::stream::Stream,
-    sys::windows::tree::{Spec, Tree},
+    sys::windows::tree::Tree,
     sys::windows::vigil::Vigil,
 };
 
@@ -173,15 +157,15 @@ pub mod process {
 #[cfg(target_os = "linux")]
 pub mod process {
     use crate::member::Member;
-    use crate::sys::mark::Mark;
+    use crate::sys::linux::mark::Mark;
 
-    pub use crate::sys::procfs::{
+    pub use crate::sys::linux::procfs::{
         Seen, Stat, is_dying, look, name, pids, proportional, resident, stat, threads, time,
     };
 
     /// Everyone who descends from this process, as `/proc` has it now.
     pub fn below(root: i32) -> Vec<Member> {
-        crate::sys::descent::below(root, &[])
+        crate::sys::linux::descent::below(root, &[])
     }
 
     /// The mark that this process carries: it is, or was, in a tree that is held.

@@ -1,12 +1,8 @@
 //! Picks the platform. Each names its backends, and provides what its tree is made of.
 //!
-//! Linux: `procfs` (who is there), `descent` (who is below us), `mark` (who carries our mark),
-//! `cgroup` and `pidns` (what the kernel holds for us), `launch` (the one fork), and `signals`.
-//! Windows: `job` (what the kernel holds for us), `launch`, `console`, and the tree itself, which
-//! needs no guardian there; `pipe` and `vigil` for who serves one user's programs and ends with them.
-//! macOS: `process` (who is there), `events` (who forks and leaves), `mark`, and a guardian that
-//! makes the best of them; `vigil` for what else a wrapper hears. Waiting is the same wherever there is
-//! `poll`, and signals have the same names.
+//! Linux and macOS: a guardian, and what it finds and ends its tree with. Windows: a job object, which needs no
+//! guardian. Each platform's own page has the index of its files. Waiting is the same wherever there is `poll`, and
+//! signals have the same names.
 
 #[cfg(target_os = "linux")]
 pub(crate) mod linux;
@@ -18,11 +14,6 @@ pub(crate) mod named;
 pub(crate) mod wait;
 #[cfg(windows)]
 pub(crate) mod windows;
-
-#[cfg(target_os = "linux")]
-pub(crate) use linux::{
-    cgroup, descent, inherited, launch, mark, pidns, procfs, signals, socket, text, waits,
-};
 
 #[cfg(target_os = "linux")]
 pub use linux::Backend;

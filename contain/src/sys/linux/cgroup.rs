@@ -4,10 +4,10 @@
 //! leaf hangs below our own cgroup, so whoever ends the host's cgroup ends the leaf too. No
 //! controller is needed; `bounds` knows those.
 
+use super::mark::Mark;
 use super::{bounds, procfs};
 use crate::limits::{Breach, Enforced, Limits};
 use crate::member::Member;
-use crate::sys::mark::Mark;
 use crate::sys::wait::wait;
 use std::fs;
 use std::io;

@@ -5,10 +5,10 @@
 //! path here ends in exec or `_exit`.
 
 use super::environ::Environment;
+use super::hold::Command;
 use super::inherited;
 use super::mark::Mark;
 use super::signals::Mask;
-use crate::hold::Command;
 use crate::sys::wait::wait;
 use rustix::io::Errno;
 use std::convert::Infallible;

@@ -1,7 +1,7 @@
 //! A process on Linux: found by `/proc`, held and signalled by a pidfd.
 
+use super::procfs;
 use crate::member::Member;
-use crate::sys::procfs;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 

@@ -1,8 +1,8 @@
 //! What a report says in words that only Linux has: wait statuses, states of `/proc`, cgroups.
 
+use super::procfs;
 use crate::member::Member;
 use crate::report::{Exit, Kind, Survivor};
-use crate::sys::procfs;
 
 impl Exit {
     pub(crate) fn from_wait(status: rustix::process::WaitStatus) -> Option<Exit> {

@@ -10,45 +10,17 @@ use crate::event::Event;
 use crate::ladder::{Ask, Ladder};
 use crate::member::Member;
 use crate::report::{Emptied, Report, Survivor, Survivors};
+use crate::spec::Spec;
 use crate::sys::wait::wait;
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// How long past the end of the ladder the guardian may be silent before the owner looks itself.
 const OVERDUE: Duration = Duration::from_secs(1);
-
-/// What to run and how to hold it.
-#[derive(Debug)]
-pub struct Spec {
-    /// The executable that becomes the guardian: one whose `main` begins with
-    /// [`main_if_asked`](crate::main_if_asked).
-    pub holder: PathBuf,
-    /// Looked up in `PATH` unless it contains a slash.
-    pub program: OsString,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-    /// Its whole environment, but for the mark; `None` for the owner's own.
-    pub env: Option<Vec<(OsString, OsString)>>,
-    /// Its working directory; `None` for the owner's own.
-    pub cwd: Option<PathBuf>,
-    /// Its standard input.
-    pub stdin: Stdio,
-    /// Its standard output.
-    pub stdout: Stdio,
-    /// Its standard error.
-    pub stderr: Stdio,
-    /// What holds it.
-    pub backend: Choice,
-    /// How it is asked to leave.
-    pub ladder: Ladder,
-}
 
 /// A process tree. Dropping it closes the socket and nothing more: that ends the tree, needs no
 /// runtime, and cannot block or fail.

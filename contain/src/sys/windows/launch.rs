@@ -4,10 +4,10 @@
 use super::console;
 use super::job::Job;
 use super::member::Handle;
-use super::tree::Spec;
 use crate::error::{Error, SpawnStage};
 use crate::quote;
 use crate::resolve::{Found, Search, resolve};
+use crate::spec::Spec;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString, c_void};
 use std::io;

@@ -10,43 +10,17 @@ use super::job::{Count, Job, KILLED};
 use super::launch::launch;
 use super::member::{self, Handle};
 use super::roll;
-use super::stream::Stream;
-use crate::choice::Choice;
 use crate::error::{Error, SpawnStage};
 use crate::event::Event;
 use crate::ladder::{Ask, Ladder};
 use crate::member::Member;
 use crate::report::{Emptied, Exit, Kind, Report, Survivor, Survivors};
-use std::ffi::OsString;
+use crate::spec::Spec;
 use std::io;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windows_sys::Win32::System::Threading::{GetExitCodeProcess, INFINITE, WaitForMultipleObjects};
-
-/// What to run and how to hold it.
-#[derive(Debug)]
-pub struct Spec {
-    /// Looked up in `PATH` with the endings of `PATHEXT`, unless it is a path.
-    pub program: OsString,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-    /// Its whole environment; `None` for the owner's own.
-    pub env: Option<Vec<(OsString, OsString)>>,
-    /// Its working directory; `None` for the owner's own.
-    pub cwd: Option<PathBuf>,
-    /// Its standard input.
-    pub stdin: Stream,
-    /// Its standard output.
-    pub stdout: Stream,
-    /// Its standard error.
-    pub stderr: Stream,
-    /// What holds it.
-    pub backend: Choice,
-    /// How it is asked to leave.
-    pub ladder: Ladder,
-}
 
 /// A process tree. Dropping it closes the job and nothing more: the kernel ends the tree, without
 /// any grace; that cannot block or fail.

@@ -1,51 +1,22 @@
 //! A tree as its owner sees it: start it, ask it to leave, be told that it is empty.
 
-use crate::choice::Choice;
+use super::cgroup::Leaf;
+use super::holder::{Brief, SOCKET, VERB};
+use super::mark::{Mark, sweep};
+use super::socket::{self, Received, hear, say};
 use crate::error::{Error, SpawnStage};
 use crate::event::Event;
-use crate::holder::{Brief, SOCKET, VERB};
 use crate::ladder::{Ask, Ladder};
 use crate::member::Member;
 use crate::report::{Emptied, Report, Survivor, Survivors};
+use crate::spec::Spec;
 use crate::sys::Backend;
-use crate::sys::cgroup::Leaf;
-use crate::sys::mark::{Mark, sweep};
-use crate::sys::socket::{self, Received, hear, say};
 use crate::sys::wait::wait;
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Stdio;
-
-/// What to run and how to hold it, for an owner that embeds the library.
-#[derive(Debug)]
-pub struct Spec {
-    /// The executable that becomes the holder: one whose `main` begins with
-    /// [`main_if_asked`](crate::main_if_asked).
-    pub holder: PathBuf,
-    /// Looked up in `PATH` unless it contains a slash.
-    pub program: OsString,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-    /// Its whole environment; `None` for the owner's own.
-    pub env: Option<Vec<(OsString, OsString)>>,
-    /// Its working directory; `None` for the owner's own.
-    pub cwd: Option<PathBuf>,
-    /// Its standard input.
-    pub stdin: Stdio,
-    /// Its standard output.
-    pub stdout: Stdio,
-    /// Its standard error.
-    pub stderr: Stdio,
-    /// What holds it.
-    pub backend: Choice,
-    /// How it is asked to leave.
-    pub ladder: Ladder,
-}
 
 /// A process tree. Dropping it closes the socket and nothing more: that ends the tree, needs no
 /// runtime, and cannot block or fail.

@@ -1,10 +1,11 @@
 //! Which backend this machine allows, and what that backend guarantees, in words.
 
+use super::cgroup::Leaf;
+use super::mark::Mark;
+use super::procfs;
 use crate::choice::Choice;
 use crate::limits::Enforced;
-use crate::sys::cgroup::Leaf;
-use crate::sys::mark::Mark;
-use crate::sys::{Backend, procfs};
+use crate::sys::Backend;
 use std::path::PathBuf;
 
 /// What was chosen and why.

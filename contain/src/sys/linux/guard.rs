@@ -4,14 +4,15 @@
 //! was killed and its children came back to the holder. It never blocks: its runner calls
 //! [`Guard::tick`] whenever a child has ended or the deadline has come.
 
+use super::cgroup::Leaf;
+use super::mark::Mark;
+use super::{descent, procfs};
 use crate::census::{Census, Gone};
 use crate::climb::{Act, Climb};
 use crate::ladder::{Ask, Ladder};
 use crate::member::Member;
 use crate::report::{Exit, Report, Survivor};
-use crate::sys::cgroup::Leaf;
-use crate::sys::mark::Mark;
-use crate::sys::{Backend, descent, procfs};
+use crate::sys::Backend;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
 use std::collections::{HashMap, HashSet};
@@ -214,7 +215,7 @@ impl Guard {
         let killed_whole = self.leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
         let emptied_by_kernel = killed_whole && first;
         if self.backend == Backend::Pidns && rustix::process::getpid().is_init() {
-            crate::sys::signals::kill_namespace();
+            super::signals::kill_namespace();
             return false;
         }
         // The command has not been waited for, so its number is still its own and its group's; this

@@ -4,10 +4,10 @@
 //! own, with nothing of the holder's but the descriptors it is given. It must end by itself when
 //! whoever it helps is gone; the holder can only hasten that.
 
+use super::launch::{self, Side};
+use super::signals::Mask;
+use super::{inherited, procfs};
 use crate::member::Member;
-use crate::sys::launch::{self, Side};
-use crate::sys::signals::Mask;
-use crate::sys::{inherited, procfs};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use std::ffi::CStr;
 use std::io;

@@ -5,18 +5,18 @@
 //! installed one. The holder inherits the command's streams, environment and directory as its own
 //! and gets its orders through one socket.
 
+use super::hold::{Command, Hold, Options};
+use super::launch::{self, Side};
+use super::mark::Mark;
+use super::probe::probe;
+use super::signals::Signals;
+use super::socket::{Received, hear, say};
 use crate::choice::Choice;
 use crate::event::Event;
-use crate::hold::{Command, Hold, Options};
 use crate::ladder::{Ask, Ladder};
 use crate::limits::Limits;
-use crate::probe::probe;
 use crate::report::Report;
 use crate::sys::Backend;
-use crate::sys::launch::{self, Side};
-use crate::sys::mark::Mark;
-use crate::sys::signals::Signals;
-use crate::sys::socket::{Received, hear, say};
 use crate::sys::wait::wait;
 use crate::wire::{Order, Word};
 use crate::{Error, SpawnStage};

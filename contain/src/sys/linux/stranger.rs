@@ -5,11 +5,12 @@
 //! known by pid and start time, also after its parent died. Nothing is ever done to a number alone,
 //! nor to a process group: its members may be anybody.
 
+use super::procfs;
 use crate::ladder::Ladder;
 use crate::member::Member;
 use crate::report::{Report, Survivor};
+use crate::sys::Backend;
 use crate::sys::wait::wait;
-use crate::sys::{Backend, procfs};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -5,23 +5,24 @@
 //! first, its children come back to the holder, which is a subreaper too, and the holder does the
 //! guardian's work.
 
-use crate::aside::Aside;
+use super::aside::Aside;
+use super::cgroup::Leaf;
+use super::guard::Guard;
+use super::guardian;
+use super::launch::{self, Side};
+use super::mark::Mark;
+use super::signals::Signals;
+use super::socket::{self, Received, hear, say};
+use super::waits::Waits;
+use super::{descent, pidns, procfs};
 use crate::error::{Error, SpawnStage};
 use crate::event::Event;
-use crate::guard::Guard;
-use crate::guardian;
 use crate::ladder::{Ask, Ladder};
 use crate::limits::{Breach, Enforced, Limits, Usage};
 use crate::member::Member;
 use crate::report::{Report, Survivor};
-use crate::sys::cgroup::Leaf;
-use crate::sys::launch::{self, Side};
-use crate::sys::mark::Mark;
-use crate::sys::signals::Signals;
-use crate::sys::socket::{self, Received, hear, say};
+use crate::sys::Backend;
 use crate::sys::wait::wait;
-use crate::sys::waits::Waits;
-use crate::sys::{Backend, descent, pidns, procfs};
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, waitid};

@@ -4,18 +4,18 @@
 //! disk cannot take it away. It keeps nothing of the host's: standard streams and every descriptor
 //! but its own few are closed as soon as the command runs.
 
+use super::cgroup::Leaf;
+use super::guard::Guard;
+use super::hold::{Command, Options};
+use super::launch::{self, Failure};
+use super::signals::{Mask, Signals};
+use super::socket::{Received, Sent, hear, say};
+use super::{pidns, text};
 use crate::error::SpawnStage;
-use crate::guard::Guard;
-use crate::hold::{Command, Options};
 use crate::ladder::Ask;
 use crate::member::Member;
 use crate::report::Report;
-use crate::sys::cgroup::Leaf;
-use crate::sys::launch::{self, Failure};
-use crate::sys::signals::{Mask, Signals};
-use crate::sys::socket::{Received, Sent, hear, say};
 use crate::sys::wait::wait;
-use crate::sys::{pidns, text};
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
