@@ -4,11 +4,20 @@
 //! so does the guardian, by inheritance; the kernel frees the lock when both are dead. A file whose
 //! lock is free is the definition of a crash, and whoever finds it finishes the work. The kernel is
 //! the ledger of processes: a file says only where to look (a cgroup leaf, a mark).
+//!
+//! | | |
+//! | --- | --- |
+//! | `place`, `paper`, `events`, `issued` | where that is, and what lies in it: pages, the log, receipts |
+//! | `starts` | how often a host has started a server |
+//! | `status`, `sharing`, `slumber` | what the living say of themselves beside their pages |
+//! | `crowd`, `onlooker`, `living` | the picture behind `ps`, `top` and the web page, and asking one to end |
+//! | `checkup`, `health` | whether the books themselves are in order |
 
 mod checkup;
 mod crowd;
 mod events;
 mod health;
+mod issued;
 mod living;
 mod onlooker;
 mod paper;
@@ -19,6 +28,8 @@ mod starts;
 mod status;
 
 pub use health::{Health, Left};
+pub use issued::Settled;
+pub(crate) use issued::prove;
 pub use onlooker::Onlooker;
 pub use place::Place;
 pub use slumber::Sleeper;
@@ -37,6 +48,7 @@ use crate::journal::make_private_dir;
 use crate::moment;
 use crate::receipt::{Containers, Reason, Receipt, Survivor};
 use contain::{Machine, Mark, Member, Report};
+use issued::{replace, write_receipt};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -350,15 +362,6 @@ fn discard_stale(path: &Path) {
     }
 }
 
-/// A session that was accounted for.
-#[derive(Debug)]
-pub struct Settled {
-    /// Its receipt.
-    pub receipt: Receipt,
-    /// Why the receipt could not be written where the user wants it.
-    pub unwritten: Option<io::Error>,
-}
-
 /// A session in the books, with its lock.
 #[derive(Debug)]
 pub struct Entry {
@@ -558,30 +561,6 @@ fn haunting(earlier: &Receipt, now: &Receipt) -> Vec<Survivor> {
     let is_new = |s: &&Survivor| !now.survivors.iter().any(|n| member(n) == member(s));
     let processes = earlier.survivors.iter().filter(|s| s.pid != 0).filter(is_new);
     processes.filter(|s| member(s).is_alive()).cloned().collect()
-}
-
-/// Writes a receipt where the user wants it, whole or not at all.
-pub fn write_receipt(path: &Path, session: &SessionId, receipt: &Receipt) -> io::Result<()> {
-    let mut text = serde_json::to_vec(receipt)?;
-    text.push(b'\n');
-    replace(path, &receipt_draft(path, session), &text)
-}
-
-/// Puts a file in the place of another. Whoever reads it sees all of it or the one before, and
-/// whoever looks at the directory sees that something has changed.
-fn replace(path: &Path, draft: &Path, text: &[u8]) -> io::Result<()> {
-    let written = fs::write(draft, text).and_then(|()| fs::rename(draft, path));
-    if written.is_err() {
-        let _absent = fs::remove_file(draft);
-    }
-    written
-}
-
-/// The name a receipt has while it is being written.
-pub fn receipt_draft(path: &Path, session: &SessionId) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{session}.new"));
-    name.into()
 }
 
 #[cfg(test)]

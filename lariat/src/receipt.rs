@@ -33,6 +33,18 @@ pub enum Reason {
     Failed(String),
 }
 
+impl Reason {
+    /// Why nothing was started, by what `lariat run` ends with then.
+    pub(crate) fn not_started(exit_code: u8) -> Reason {
+        let what = match exit_code {
+            127 => "not-found",
+            126 => "not-executable",
+            _ => "start",
+        };
+        Reason::Failed(what.into())
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -11,7 +11,7 @@ pub(crate) mod talk;
 pub(crate) mod wire;
 mod word;
 
-use crate::books::{Books, Entry, Generation, Opening, Rate, TooMany, receipt_draft};
+use crate::books::{Books, Entry, Generation, Opening, Rate, TooMany, prove};
 use crate::docker::admission::Service;
 use crate::docker::direct::{self, Named};
 use crate::docker::door::Door;
@@ -138,12 +138,7 @@ impl Failure {
                 format!("its Docker socket {} cannot be made: {e}", socket.display())
             }
             Failure::Streams(e) => format!("its streams cannot be set up: {e}"),
-            Failure::Start(e) => match (e.exit_code(), std::error::Error::source(e)) {
-                (127, _) => format!("`{program}` was not found; check the spelling and PATH"),
-                (126, Some(cause)) => format!("`{program}` cannot be executed: {cause}"),
-                (_, Some(cause)) => format!("cannot {e}: {cause}"),
-                (_, None) => format!("cannot {e}"),
-            },
+            Failure::Start(e) => word::not_started(program, e),
             Failure::Storm(storm) => format!("{storm}; {}", storm.advice()),
         }
     }
@@ -250,18 +245,11 @@ impl Ground {
             generation,
         };
         let entry = books.note(opening).map_err(|e| Failure::State(plan.state_dir.clone(), e))?;
-        if let Some(path) = &plan.receipt {
-            // Proves at the start that the receipt can be written at the end.
-            let written = if path.is_dir() {
-                Err(io::ErrorKind::IsADirectory.into())
-            } else {
-                std::fs::write(receipt_draft(path, &entry.page().session), "")
-            };
-            if let Err(e) = written {
-                let nothing = Report::nothing(machine.backend);
-                entry.settle(&Reason::Failed("receipt".into()), nothing);
-                return Err(Failure::Receipt(path.clone(), e));
-            }
+        if let Some(path) = &plan.receipt
+            && let Err(e) = prove(path, &entry.page().session)
+        {
+            entry.settle(&Reason::Failed("receipt".into()), Report::nothing(machine.backend));
+            return Err(Failure::Receipt(path.clone(), e));
         }
         Ok(Opened { plan, mark, machine, entry })
     }
@@ -379,13 +367,8 @@ pub(crate) fn began(entry: &Entry, hold: &Hold) {
 
 /// Accounts for a server that could not be started.
 pub(crate) fn give_up(entry: &Entry, error: contain::Error) -> Failure {
-    let what = match error.exit_code() {
-        127 => "not-found",
-        126 => "not-executable",
-        _ => "start",
-    };
     let backend = contain::Backend::named(&entry.page().backend);
     let nothing = Report::nothing(backend.unwrap_or(contain::Backend::Descent));
-    entry.settle(&Reason::Failed(what.into()), nothing);
+    entry.settle(&Reason::not_started(error.exit_code()), nothing);
     Failure::Start(error)
 }

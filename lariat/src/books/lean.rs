@@ -7,7 +7,7 @@
 
 use crate::id::{ServerName, SessionId};
 use crate::journal::make_private_dir;
-use crate::receipt::{Reason, Receipt};
+use crate::receipt::{Reason, Receipt, Survivor};
 use contain::{Member, Report};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
@@ -20,6 +20,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
     expect(clippy::duplicate_mod, reason = "where it is only tried, the real books have it too")
 )]
 mod events;
+#[cfg_attr(
+    all(test, target_os = "linux"),
+    expect(clippy::duplicate_mod, reason = "where it is only tried, the real books have it too")
+)]
+mod issued;
 
 #[cfg(all(windows, feature = "cli"))]
 #[path = "windows/onlooker.rs"]
@@ -42,6 +47,8 @@ mod sweep;
 
 #[cfg(target_os = "macos")]
 pub use health::{Health, Left};
+pub use issued::Settled;
+pub(crate) use issued::prove;
 #[cfg(all(windows, feature = "cli"))]
 pub use onlooker::Onlooker;
 #[cfg(windows)]
@@ -74,6 +81,9 @@ pub struct Page {
     /// The number that its processes carry, where they carry one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<u64>,
+    /// Who was left when somebody last tried to end it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub survivors: Vec<Survivor>,
 }
 
 /// A session that is ours, until it is struck or dropped.
@@ -81,6 +91,8 @@ pub struct Page {
 pub struct Entry {
     books: Books,
     page: Page,
+    /// Where the receipt goes besides the event log.
+    wanted: Option<PathBuf>,
     /// Locked. Whoever can lock it knows that we are gone.
     lock: File,
 }
@@ -115,11 +127,11 @@ impl Books {
         self.sessions().join(format!("{session}.lock"))
     }
 
-    /// Writes a session down, before anything of it exists.
-    pub fn enter(&self, page: Page) -> io::Result<Entry> {
+    /// Writes a session down, before anything of it exists, and where somebody wants its receipt.
+    pub fn enter(&self, page: Page, wanted: Option<PathBuf>) -> io::Result<Entry> {
         let lock = File::create(self.lock(&page.session))?;
         lock.lock()?;
-        let entry = Entry { books: self.clone(), page, lock };
+        let entry = Entry { books: self.clone(), page, wanted, lock };
         entry.write()?;
         Ok(entry)
     }
@@ -162,13 +174,18 @@ impl Books {
         let mut receipts = Vec::new();
         for (page, free) in self.pages()? {
             let Some(lock) = free else { continue };
-            let entry = Entry { books: self.clone(), page, lock };
+            let mut entry = Entry { books: self.clone(), page, wanted: None, lock };
             let mut receipt = entry.receipt(&Reason::WrapperDied, &end(&entry.page));
             receipt.swept = true;
-            let is_over = receipt.survivors.is_empty();
-            let _full_disk = self.log("ended", &receipt);
-            if is_over {
+            // Another look that found the same is no news.
+            if receipt.survivors.is_empty() || receipt.survivors != entry.page.survivors {
+                let _full_disk = self.log("ended", &receipt);
+            }
+            if receipt.survivors.is_empty() {
                 entry.strike();
+            } else {
+                entry.page.survivors.clone_from(&receipt.survivors);
+                let _told_again = entry.write();
             }
             receipts.push(receipt);
         }
@@ -204,9 +221,7 @@ impl Entry {
     fn write(&self) -> io::Result<()> {
         // Another name first: nobody reads half a page.
         let (path, text) = (self.books.page(&self.page.session), serde_json::to_vec(&self.page)?);
-        let draft = path.with_extension("draft");
-        fs::write(&draft, text)?;
-        fs::rename(draft, path)
+        issued::replace(&path, &path.with_extension("draft"), &text)
     }
 
     fn receipt(&self, reason: &Reason, report: &Report) -> Receipt {
@@ -217,19 +232,22 @@ impl Entry {
     }
 
     /// Accounts for the end. The page goes if nobody is left.
-    pub fn settle(self, reason: &Reason, report: &Report) -> Receipt {
+    pub fn settle(self, reason: &Reason, report: &Report) -> Settled {
         let receipt = self.receipt(reason, report);
         // A full disk must not keep a session from ending.
         let _full_disk = self.books.log("ended", &receipt);
+        let wanted = self.wanted.as_ref();
+        let unwritten =
+            wanted.and_then(|path| issued::write_receipt(path, &self.page.session, &receipt).err());
         if receipt.survivors.is_empty() {
             self.strike();
         }
-        receipt
+        Settled { receipt, unwritten }
     }
 
-    /// Takes the page out again.
-    pub fn strike(self) {
-        let Entry { books, page, lock } = self;
+    /// Takes the page out again: nobody is left, or nothing is to be started.
+    pub(crate) fn strike(self) {
+        let Entry { books, page, lock, .. } = self;
         // The page first: a lock without a page means nothing. Empty, because it stays where it is for
         // as long as somebody reads it.
         let _full_disk = fs::write(books.page(&page.session), "");
@@ -271,6 +289,7 @@ mod tests {
             host: None,
             leader: None,
             mark: None,
+            survivors: Vec::new(),
         }
     }
 
@@ -294,7 +313,7 @@ mod tests {
                 })
             });
             for _ in 0..300 {
-                let entry = books.enter(page()).unwrap();
+                let entry = books.enter(page(), None).unwrap();
                 entry.settle(&Reason::Closed, &nothing());
             }
             done.store(true, Ordering::SeqCst);
@@ -307,7 +326,8 @@ mod tests {
     #[test]
     fn who_is_gone_without_a_word_is_finished_once_and_only_when_nobody_is_left() {
         let (dir, books) = books("gone");
-        let (living, crashed) = (books.enter(page()).unwrap(), books.enter(page()).unwrap());
+        let (living, crashed) =
+            (books.enter(page(), None).unwrap(), books.enter(page(), None).unwrap());
         let session = crashed.session().clone();
         assert_eq!(books.living().unwrap().len(), 2);
         assert_eq!(books.sweep_by(|_| nothing()).unwrap(), []);
@@ -322,15 +342,46 @@ mod tests {
             };
             Report { survivors: vec![survivor], ..nothing() }
         };
-        let told = books.sweep_by(left).unwrap();
-        assert_eq!((told.len(), &told[0].session, told[0].swept), (1, &session, true));
-        assert_eq!((told[0].survivors.len(), told[0].reason.as_str()), (1, "wrapper-died"));
+        for look in ["first", "second"] {
+            let told = books.sweep_by(left).unwrap();
+            assert_eq!(
+                (told.len(), &told[0].session, told[0].swept),
+                (1, &session, true),
+                "{look}"
+            );
+            assert_eq!((told[0].survivors.len(), told[0].reason.as_str()), (1, "wrapper-died"));
+            let noted = fs::read_to_string(dir.join("events.jsonl")).unwrap();
+            let ends = noted.lines().filter(|line| line.contains("it would not go")).count();
+            assert_eq!(ends, 1, "another look that finds the same is no news: {noted}");
+        }
         assert_eq!(books.sweep_by(|_| nothing()).unwrap().len(), 1, "it is tried again");
         assert_eq!(books.sweep_by(|_| nothing()).unwrap(), [], "and forgotten then");
         let left = books.living().unwrap();
         assert_eq!((left.len(), &left[0].session), (1, living.session()));
         // On Windows nothing that is open can be removed.
         drop(living);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_receipt_is_where_it_is_wanted_or_somebody_is_told() {
+        let (dir, books) = books("wanted");
+        let file = dir.join("receipt.json");
+        let entry = books.enter(page(), Some(file.clone())).unwrap();
+        prove(&file, entry.session()).unwrap();
+        assert!(!file.exists(), "nothing is promised before the end");
+        let settled = entry.settle(&Reason::Closed, &nothing());
+        assert!(settled.unwritten.is_none());
+        let written: Receipt = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!(written, settled.receipt);
+        let drafts = fs::read_dir(&dir).unwrap().filter_map(Result::ok);
+        let drafts = drafts.filter(|file| file.path().extension().is_some_and(|e| e == "new"));
+        assert_eq!(drafts.count(), 0);
+
+        let entry = books.enter(page(), Some(dir.clone())).unwrap();
+        assert!(prove(&dir, entry.session()).is_err(), "a directory is no file");
+        assert!(prove(&dir.join("no/receipt"), entry.session()).is_err());
+        assert!(entry.settle(&Reason::Closed, &nothing()).unwritten.is_some());
         fs::remove_dir_all(dir).unwrap();
     }
 }

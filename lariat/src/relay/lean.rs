@@ -1,13 +1,13 @@
 //! What `lariat run` is told and what it leaves, on Windows and macOS.
 
-use crate::books::Entry;
+use crate::books::{Entry, Settled};
 use crate::id::ServerName;
 use crate::receipt::{Reason, Receipt};
 use crate::start::Plan;
 use contain::{Exit, Ladder, Member, Report};
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What to run and how.
 #[derive(Debug)]
@@ -48,6 +48,7 @@ impl Run {
             host,
             state_dir: self.state_dir.clone(),
             log_dir: self.log_dir.clone(),
+            receipt: self.receipt.clone(),
             sweep: true,
         }
     }
@@ -55,18 +56,8 @@ impl Run {
 
 impl Outcome {
     /// Accounts for a session that has ended, in the books and where the user wants it.
-    pub(super) fn settled(
-        entry: Entry,
-        reason: &Reason,
-        report: &Report,
-        wanted: Option<&Path>,
-    ) -> Outcome {
-        let receipt = entry.settle(reason, report);
-        let write = |path: &Path| {
-            let text = serde_json::to_string_pretty(&receipt).map_err(io::Error::from);
-            text.and_then(|text| std::fs::write(path, text + "\n")).err()
-        };
-        let unwritten = wanted.and_then(write);
+    pub(super) fn settled(entry: Entry, reason: &Reason, report: &Report) -> Outcome {
+        let Settled { receipt, unwritten } = entry.settle(reason, report);
         Outcome { exit: report.exit, receipt, unwritten }
     }
 }

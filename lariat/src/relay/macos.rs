@@ -130,5 +130,5 @@ pub fn run(run: Run, holding: Holding) -> Result<Outcome, Failure> {
     let (tree, entry) = opened.launch(spec)?;
     let drain = Drain::new(drained, Outlet::new(io::stderr().as_fd()).ok(), Some(log));
     let (reason, report) = Wrapper::new(tree, vigil, drain, pumps).serve();
-    Ok(Outcome::settled(entry, &reason, &report, run.receipt.as_deref()))
+    Ok(Outcome::settled(entry, &reason, &report))
 }

@@ -46,7 +46,7 @@ pub fn run(run: Run) -> Result<Outcome, Failure> {
     let (reason, report) = serve(&mut tree, &pumps, &bell, host.as_ref(), &mut interrupts);
     // Who has left by itself had something to say to a host that has not died.
     pumps.finish(|| reason == Reason::Exited && host.as_ref().is_none_or(Handle::is_alive));
-    Ok(Outcome::settled(entry, &reason, &report, run.receipt.as_deref()))
+    Ok(Outcome::settled(entry, &reason, &report))
 }
 
 /// Waits for the end, and says why it came.

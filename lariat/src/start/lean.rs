@@ -1,11 +1,12 @@
 //! What Windows and macOS have in common: a session is written down, and only then does a process exist.
 
-use super::{carried, spawn};
-use crate::books::{Books, Entry, Page};
+use super::{BACKEND, carried, spawn};
+use crate::books::{Books, Entry, Page, prove};
 use crate::id::{ServerName, SessionId};
 use crate::journal::{Journal, make_private_dir};
 use crate::moment;
-use contain::{Mark, Member, Spec, Tree};
+use crate::receipt::Reason;
+use contain::{Mark, Member, Report, Spec, Tree};
 use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -20,6 +21,8 @@ pub enum Failure {
     State(PathBuf, io::Error),
     /// The log cannot be written.
     Log(PathBuf, io::Error),
+    /// The receipt cannot be written where it is wanted.
+    Receipt(PathBuf, io::Error),
     /// The streams, or what wakes us, could not be made.
     Streams(io::Error),
     /// The server could not be started.
@@ -49,6 +52,8 @@ pub(crate) struct Plan {
     pub(crate) state_dir: PathBuf,
     /// Where its log is; `None` for the state directory.
     pub(crate) log_dir: Option<PathBuf>,
+    /// Where the receipt goes besides the event log.
+    pub(crate) receipt: Option<PathBuf>,
     /// True to finish first what crashed sessions left.
     pub(crate) sweep: bool,
 }
@@ -84,8 +89,16 @@ impl Plan {
             host: self.host.map(identity),
             leader: None,
             mark: carried(mark),
+            survivors: Vec::new(),
         };
-        let entry = books.enter(page).map_err(state)?;
+        let wanted = self.receipt.clone();
+        let entry = books.enter(page, wanted.clone()).map_err(state)?;
+        if let Some(path) = wanted
+            && let Err(e) = prove(&path, entry.session())
+        {
+            entry.settle(&Reason::Failed("receipt".into()), &Report::nothing(BACKEND));
+            return Err(Failure::Receipt(path, e));
+        }
         Ok((Opened { mark, entry }, log))
     }
 }
@@ -101,7 +114,8 @@ impl Opened {
                 Ok((tree, entry))
             }
             Err(e) => {
-                entry.strike();
+                let reason = Reason::not_started(e.exit_code());
+                entry.settle(&reason, &Report::nothing(BACKEND));
                 Err(Failure::Start(e))
             }
         }

@@ -5,9 +5,12 @@ mod lean;
 pub use lean::Failure;
 pub(crate) use lean::Plan;
 
-use contain::{Mark, Spec, Tree};
+use contain::{Backend, Mark, Spec, Tree};
 use std::fs::File;
 use std::os::fd::AsFd;
+
+/// What holds a tree here.
+const BACKEND: Backend = Backend::Session;
 
 /// The number that a page has: by that the sweep knows whoever is left.
 fn carried(mark: Mark) -> Option<u64> {

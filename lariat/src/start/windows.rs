@@ -30,7 +30,7 @@ pub use lean::Failure;
 pub(crate) use lean::{Opened, Plan};
 
 use crate::id::SessionId;
-use contain::{Mark, Spec, Tree};
+use contain::{Backend, Mark, Spec, Tree};
 use std::fs::File;
 use std::io::{self, Read};
 use std::thread;
@@ -38,6 +38,9 @@ use std::thread;
 /// How often in a row a read must find nothing to mean the end: one that finds nothing can also be
 /// somebody's write of nothing.
 const EMPTY: usize = 16;
+
+/// What holds a tree here.
+const BACKEND: Backend = Backend::Job;
 
 /// The number that a page has: its processes carry none, for the job knows them.
 fn carried(_mark: Mark) -> Option<u64> {
@@ -57,13 +60,11 @@ impl Failure {
                 format!("the state directory {} cannot be written: {e}", dir.display())
             }
             Failure::Log(dir, e) => format!("its log in {} cannot be written: {e}", dir.display()),
+            Failure::Receipt(file, e) => {
+                format!("its receipt {} cannot be written: {e}", file.display())
+            }
             Failure::Streams(e) => format!("its streams cannot be set up: {e}"),
-            Failure::Start(e) => match (e.exit_code(), std::error::Error::source(e)) {
-                (127, _) => format!("`{program}` was not found; check the spelling and PATH"),
-                (126, Some(cause)) => format!("`{program}` cannot be executed: {cause}"),
-                (_, Some(cause)) => format!("cannot {e}: {cause}"),
-                (_, None) => format!("cannot {e}"),
-            },
+            Failure::Start(e) => word::not_started(program, e),
         }
     }
 }
@@ -75,7 +76,7 @@ impl Opened {
     }
 
     /// Takes it out again: nothing is to be started.
-    pub(crate) fn strike(self) {
+    pub(crate) fn abandon(self) {
         self.entry.strike();
     }
 }

@@ -4,6 +4,16 @@ use crate::id::SessionId;
 use crate::receipt::Receipt;
 use serde::{Deserialize, Serialize};
 
+/// Why a command could not be started, for whoever asked for this program.
+pub(super) fn not_started(program: &str, error: &contain::Error) -> String {
+    match (error.exit_code(), std::error::Error::source(error)) {
+        (127, _) => format!("`{program}` was not found; check the spelling and PATH"),
+        (126, Some(cause)) => format!("`{program}` cannot be executed: {cause}"),
+        (_, Some(cause)) => format!("cannot {error}: {cause}"),
+        (_, None) => format!("cannot {error}"),
+    }
+}
+
 /// What the owner wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

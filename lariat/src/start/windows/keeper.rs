@@ -77,12 +77,13 @@ impl Keeper {
             host: brief.on_behalf.or_else(Member::current),
             state_dir: brief.state_dir,
             log_dir: None,
+            receipt: None,
             sweep: brief.sweep,
         };
         let (opened, log) = plan.open()?;
         self.say(Word::Noted(opened.session().clone()));
         if self.wish.is_let_go() {
-            opened.strike();
+            opened.abandon();
             return Ok(None);
         }
         // Before there is a process: what cannot be had then is not missing afterwards.
@@ -93,7 +94,7 @@ impl Keeper {
         let (stdin, stdout, stderr, drain) = match made {
             Ok(made) => made,
             Err(e) => {
-                opened.strike();
+                opened.abandon();
                 return Err(Failure::Streams(e));
             }
         };
@@ -154,7 +155,7 @@ impl Keeper {
         self.say(Word::Emptied);
         // With it goes the job, and whoever may be left.
         drop(tree);
-        let receipt = entry.settle(&reason.unwrap_or(Reason::Exited), &report);
+        let receipt = entry.settle(&reason.unwrap_or(Reason::Exited), &report).receipt;
         self.say(Word::Ended(Box::new(receipt)));
     }
 }

@@ -99,6 +99,10 @@ pub(super) fn explain(program: &str, failure: &Failure) -> i32 {
             let what = format!("cannot write the log in {}", dir.display());
             show::failure(&what, Some(e), "make it writable, or use --log-dir DIR");
         }
+        Failure::Receipt(file, e) => {
+            let what = format!("cannot write the receipt {}", file.display());
+            show::failure(&what, Some(e), "name a file in a directory that you can write");
+        }
         Failure::Streams(e) => {
             show::failure("cannot set up the server's streams", Some(e), "nothing was started");
         }
