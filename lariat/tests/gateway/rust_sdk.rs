@@ -106,24 +106,29 @@ async fn talk(client: Running, ears: &Ears) -> Outcome<Vec<u8>> {
     let steps = ears.0.lock().unwrap_or_else(|poison| poison.into_inner()).clone();
     show("progress", &steps)?;
 
-    let before = count(&client).await?;
+    let (begun, cancelled) = (count(&client, "begun").await?, count(&client, "cancelled").await?);
     let slow =
         ClientRequest::CallToolRequest(CallToolRequest::new(CallToolRequestParams::new("slow")));
     let handle = client.send_cancellable_request(slow, PeerRequestOptions::no_options()).await?;
-    // Long enough to have arrived; one that has not is cancelled all the same.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Whoever is cancelled on the way need not reach the server.
+    show("begun", &more(&client, "begun", begun).await?)?;
     handle.cancel(Some("enough".into())).await?;
-    let deadline = Instant::now() + PATIENCE;
-    while count(&client).await? == before && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    show("seen", &(count(&client).await? > before))?;
+    show("seen", &more(&client, "cancelled", cancelled).await?)?;
     client.cancel().await?;
     Ok(said.into_bytes())
 }
 
-async fn count(client: &Running) -> Outcome<u32> {
-    let heard = client.call_tool(CallToolRequestParams::new("cancelled")).await?;
+/// Waits until the server has counted one more of these, and says whether it has.
+async fn more(client: &Running, what: &'static str, before: u32) -> Outcome<bool> {
+    let deadline = Instant::now() + PATIENCE;
+    while count(client, what).await? <= before && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(count(client, what).await? > before)
+}
+
+async fn count(client: &Running, what: &'static str) -> Outcome<u32> {
+    let heard = client.call_tool(CallToolRequestParams::new(what)).await?;
     let heard = serde_json::to_value(&heard)?;
     Ok(heard["content"][0]["text"].as_str().ok_or("no number")?.parse()?)
 }

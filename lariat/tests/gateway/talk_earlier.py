@@ -19,8 +19,16 @@ def show(what, answer):
     print(what, json.dumps(answer, ensure_ascii=False), flush=True)
 
 
-async def count(session):
-    return int((await session.call_tool("cancelled", {})).content[0].text)
+async def count(session, what):
+    return int((await session.call_tool(what, {})).content[0].text)
+
+
+async def more(session, what, before):
+    """Waits until the server has counted one more of these, and says whether it has."""
+    deadline = time.monotonic() + 10
+    while await count(session, what) <= before and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+    return await count(session, what) > before
 
 
 async def talk(session):
@@ -38,20 +46,18 @@ async def talk(session):
     show("call", await session.call_tool("test_tool_with_progress", {}, progress_callback=step))
     show("progress", steps)
 
-    before = await count(session)
+    begun, cancelled = await count(session, "begun"), await count(session, "cancelled")
     # It numbers its requests, and leaves it to its user to say that one is not wanted any more.
     number = session._request_id
     slow = asyncio.create_task(session.call_tool("slow", {}))
-    await asyncio.wait([slow], timeout=0.2)
+    await asyncio.sleep(0)  # Now it has its number.
+    show("begun", await more(session, "begun", begun))
     params = types.CancelledNotificationParams(requestId=number, reason="enough")
     await session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
     slow.cancel()
     await asyncio.wait([slow])
     show("slow", "cancelled" if slow.cancelled() else "answered")
-    deadline = time.monotonic() + 10
-    while await count(session) == before and time.monotonic() < deadline:
-        await asyncio.sleep(0.02)
-    show("seen", await count(session) > before)
+    show("seen", await more(session, "cancelled", cancelled))
 
 
 async def main():
