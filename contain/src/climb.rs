@@ -2,7 +2,7 @@
 //!
 //! Pure: times and facts in, acts out. Whoever runs it looks at the processes and signals them.
 
-use crate::ladder::{Ask, Ladder};
+use crate::ladder::{Ask, Ladder, SIGTERM};
 use std::time::{Duration, Instant};
 
 /// While killing, how soon to look again at first, and at most. Looking takes time that those who
@@ -16,9 +16,6 @@ const NEWCOMERS: Duration = Duration::from_millis(10);
 
 /// For how long somebody new buys a kill more time.
 const LONGEST: Duration = Duration::from_secs(60);
-
-/// The number that asks a process to leave.
-const SIGTERM: i32 = 15;
 
 /// What is to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +88,14 @@ impl Climb {
             Phase::Closing { until } | Phase::Lingering { until } => Some(until),
             Phase::Asked { until, next } => Some(next.map_or(until, |next| next.min(until))),
             Phase::Killing { next, until, .. } => Some(next.min(until)),
+        }
+    }
+
+    /// When the kill gives up, once it has begun. New processes move that further away.
+    pub(crate) fn killing_until(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Killing { until, .. } => Some(until),
+            _ => None,
         }
     }
 

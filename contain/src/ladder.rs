@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// The number that asks a process to leave, wherever there are signals.
-const SIGTERM: i32 = 15;
+pub(crate) const SIGTERM: i32 = 15;
 
 /// How long each rung lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -45,6 +45,8 @@ pub(crate) enum Word {
     Failed(SpawnStage, i32),
     /// The command itself ended; others may still be there.
     Exited(Exit),
+    /// The kill still meets new processes, and goes on for at most this long.
+    Killing(Duration),
     /// One line per survivor, before `Ended`.
     Survivor(Survivor),
     /// The tree has been dealt with. Survivors were listed before.
@@ -108,6 +110,7 @@ impl Word {
                 format!("failed {number} {errno}")
             }
             Word::Exited(exit) => format!("exited {}", exit_text(Some(*exit))),
+            Word::Killing(left) => format!("killing {}", left.as_millis()),
             Word::Survivor(s) => format!(
                 "survivor {} {} {} {} {}",
                 s.kind.name(),
@@ -146,6 +149,7 @@ impl Word {
                 Word::Failed(*STAGES.get(number)?, next()?.parse().ok()?)
             }
             "exited" => Word::Exited(parse_exit(next()?)??),
+            "killing" => Word::Killing(Duration::from_millis(next()?.parse().ok()?)),
             "survivor" => {
                 let mut fields = rest.splitn(5, ' ');
                 Word::Survivor(Survivor {
@@ -246,6 +250,7 @@ mod tests {
             Word::NotExecuted(2),
             Word::Failed(SpawnStage::Namespace, 1),
             Word::Exited(Exit::Signal(9)),
+            Word::Killing(Duration::from_millis(5_000)),
             Word::Survivor(Survivor {
                 kind: Kind::Process,
                 member,

@@ -47,6 +47,7 @@ pub use {
     table::{Cell, Death, Misbehaviour, Moment, cells, list},
     trial::{run, run_at_every_moment, run_at_some_moments},
     world::bystander::Bystander,
+    world::grip::{Lease, Traced},
     world::witness::Witness,
     world::{Process, Watch, until},
 };

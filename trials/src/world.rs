@@ -5,6 +5,7 @@
 
 pub(crate) mod bystander;
 pub(crate) mod cgroup;
+pub(crate) mod grip;
 pub(crate) mod lines;
 pub(crate) mod witness;
 

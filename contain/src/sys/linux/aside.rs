@@ -55,8 +55,13 @@ impl Aside {
 
 /// Forks a helper that nobody waits for: it belongs to init, and outlives this process if need be.
 /// To be called before this process holds a tree, or else the helper would come back to it.
+///
+/// Every descriptor above 2 that is not in `keep` is closed before `work` begins, also one that `work` owns: it
+/// makes for itself what it needs.
 pub fn detach(name: &CStr, keep: &[BorrowedFd<'_>], work: impl FnOnce() -> i32) -> io::Result<()> {
     single_threaded()?;
+    // Where children are ignored there would be nobody to wait for.
+    inherited::hear_of_children();
     match launch::fork(0, None)? {
         Side::Child => match launch::fork(0, None) {
             Ok(Side::Child) => live(name, keep, work),

@@ -9,6 +9,7 @@ use super::{bounds, procfs};
 use crate::limits::{Breach, Enforced, Limits};
 use crate::member::Member;
 use crate::sys::wait::wait;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -143,12 +144,18 @@ impl Leaf {
         let mut found = Vec::new();
         let mut queue = vec![self.path.clone()];
         while let Some(dir) = queue.pop() {
-            let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-            for pid in text.lines().filter_map(|l| l.parse::<i32>().ok()) {
-                if let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) {
-                    found.push(Member { pid, start: stat.start });
-                }
-            }
+            let list = || {
+                let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+                text.lines().filter_map(|l| l.parse::<i32>().ok()).collect::<HashSet<i32>>()
+            };
+            let here = list().into_iter().filter_map(|pid| {
+                let stat = procfs::stat(pid).filter(procfs::Stat::is_alive)?;
+                Some(Member { pid, start: stat.start })
+            });
+            let here: Vec<Member> = here.collect();
+            // A number that was given to a stranger between the list and the look at it is not in the list any more.
+            let still = list();
+            found.extend(here.into_iter().filter(|member| still.contains(&member.pid)));
             queue.extend(children(&dir));
         }
         found

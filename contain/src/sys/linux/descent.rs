@@ -17,24 +17,24 @@ const ROUNDS: usize = 64;
 /// All living processes below `root`, without it, and without those in or below `except`, as far as they
 /// can be read.
 pub(crate) fn below(root: i32, except: &[Member]) -> Vec<Member> {
-    look_below(root, except).0
-}
-
-/// The same, or nothing if somebody could not be read: whoever concludes from this that nobody is there, or
-/// who is not, has to know.
-pub(crate) fn all_below(root: i32, except: &[Member]) -> Result<Vec<Member>, Errno> {
-    let (found, whole) = look_below(root, except);
-    whole.map(|()| found)
-}
-
-fn look_below(root: i32, except: &[Member]) -> (Vec<Member>, Result<(), Errno>) {
     let mut found = Vec::new();
-    let whole = walk(root, except, |member, stat| {
+    let _as_far_as_it_went = walk(root, except, |member, stat| {
         if stat.is_alive() {
             found.push(member);
         }
     });
-    (found, whole)
+    found
+}
+
+/// All processes below `root`, also the dead whom nobody has waited for; an error if one of them could not be
+/// read. This is for callers that conclude something from a process being absent.
+///
+/// The dead count because a walk cannot see what becomes of their children: a process that dies after its parent's
+/// list was read hands its children to a parent whose list was read before.
+pub(crate) fn everyone_below(root: i32, except: &[Member]) -> Result<Vec<Member>, Errno> {
+    let mut found = Vec::new();
+    walk(root, except, |member, _| found.push(member))?;
+    Ok(found)
 }
 
 /// What those below `root` use, as far as `/proc` tells.
@@ -128,6 +128,11 @@ fn walk(
                     continue;
                 }
             };
+            // Either its parent is still the one that listed it, or that one has died and the subreaper has it now.
+            // Anything else may be a stranger who was given the number meanwhile; a child is met by the next walk.
+            if stat.ppid != pid && stat.ppid != root {
+                continue;
+            }
             let member = Member { pid: child, start: stat.start };
             if except.contains(&member) || !seen.insert(child) {
                 continue;
@@ -150,4 +155,29 @@ fn parents() -> Result<HashMap<i32, Vec<i32>>, Errno> {
         }
     }
     Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::wait::wait;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_dead_are_no_members_and_are_there_all_the_same() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while procfs::stat(pid).is_some_and(|stat| stat.is_alive()) {
+            assert!(Instant::now() < deadline, "it does not end");
+            wait(&mut [], Some(Instant::now() + Duration::from_millis(1)));
+        }
+        let me = rustix::process::getpid().as_raw_pid();
+        let has = |members: Vec<Member>| members.iter().any(|member| member.pid == pid);
+        assert!(!has(below(me, &[])));
+        assert!(has(everyone_below(me, &[]).unwrap()));
+        child.wait().unwrap();
+        assert!(!has(everyone_below(me, &[]).unwrap()));
+    }
 }

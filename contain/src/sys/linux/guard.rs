@@ -27,6 +27,8 @@ const LEAF_ROUND: Duration = Duration::from_millis(15);
 pub(crate) struct Guard {
     climb: Climb,
     backend: Backend,
+    /// This process is the first of the tree's own pid namespace.
+    is_its_init: bool,
     mark: Mark,
     leaf: Option<Leaf>,
     leader: Option<Member>,
@@ -44,6 +46,7 @@ impl Guard {
         Guard {
             climb: Climb::new(ladder),
             backend,
+            is_its_init: false,
             mark,
             leaf,
             leader: None,
@@ -53,6 +56,12 @@ impl Guard {
             census: Census::default(),
             refused: HashMap::new(),
         }
+    }
+
+    /// This process is the first of the tree's own pid namespace: everybody else in there is of the tree. A holder
+    /// that takes over is outside, even if it is the first process of a container.
+    pub(crate) fn be_its_init(&mut self) {
+        self.is_its_init = true;
     }
 
     /// The command runs as this process.
@@ -114,6 +123,11 @@ impl Guard {
         self.climb.deadline()
     }
 
+    /// When the kill gives up, once it has begun.
+    pub(crate) fn killing_until(&self) -> Option<Instant> {
+        self.climb.killing_until()
+    }
+
     /// Starts the end, or climbs higher on the ladder. Never lower.
     pub(crate) fn ask(&mut self, ask: Ask) {
         let act = self.climb.ask(ask, Instant::now(), self.has_left());
@@ -164,7 +178,7 @@ impl Guard {
             }
             Act::AskEveryone => {
                 self.look();
-                for member in self.census.unasked() {
+                for member in self.census.to_be_terminated() {
                     self.hail(member, Signal::TERM);
                 }
                 self.climb.asked(Instant::now());
@@ -201,7 +215,7 @@ impl Guard {
     /// Signals one member and wakes it if it is stopped: a stopped process cannot heed anything.
     fn hail(&mut self, member: Member, signal: Signal) {
         if let Ok(true) = member.signal(signal) {
-            self.census.note_asked(member);
+            self.census.note_signal(member, signal.as_raw());
             if procfs::stat(member.pid).is_some_and(|s| s.state == 'T') {
                 let _gone = member.signal(Signal::CONT);
             }
@@ -213,8 +227,7 @@ impl Guard {
         // The kernel kills a leaf whole. Walking at the same time would only take the CPU that the
         // dying need; a later pass walks, for whoever had moved out.
         let killed_whole = self.leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
-        let emptied_by_kernel = killed_whole && first;
-        if self.backend == Backend::Pidns && rustix::process::getpid().is_init() {
+        if self.is_its_init {
             super::signals::kill_namespace();
             return false;
         }
@@ -224,7 +237,7 @@ impl Guard {
             let _gone = rustix::process::kill_process_group(leader, Signal::KILL);
             let _gone = rustix::process::kill_process(leader, Signal::KILL);
         }
-        if emptied_by_kernel {
+        if killed_whole && first {
             return false;
         }
         let me = rustix::process::getpid().as_raw_pid();
@@ -305,10 +318,11 @@ impl Guard {
         nobody_below && self.leaf.as_ref().is_none_or(|l| !l.populated())
     }
 
-    /// Whether everyone below us could be looked at and is not of the tree.
+    /// Whether everyone below us could be looked at and is not of the tree. A dead member of the tree counts as one:
+    /// the next look will have waited for it, and will see the children that it left to us.
     fn only_strangers_below(&self) -> bool {
         let me = rustix::process::getpid().as_raw_pid();
-        let below = descent::all_below(me, &self.others());
+        let below = descent::everyone_below(me, &self.others());
         below.is_ok_and(|all| all.iter().all(|member| self.belongs(member) == Ok(false)))
     }
 

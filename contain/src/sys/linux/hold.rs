@@ -87,7 +87,7 @@ pub struct Options<'a> {
 pub struct Hold {
     control: Option<OwnedFd>,
     guardian: Member,
-    /// It has been waited for, so its number is not its own any more.
+    /// It was killed and waited for, so its number need not be its own any more.
     guardian_is_reaped: bool,
     /// The guardian's work, once it is ours.
     own: Option<Guard>,
@@ -126,8 +126,8 @@ impl Hold {
             1 => {}
             n => return Err(Error::Threads(n)),
         }
-        // Whoever is missed here would pass for one of the tree.
-        let strangers = descent::all_below(rustix::process::getpid().as_raw_pid(), &[])
+        // A child that is missed here would pass for one of the tree, and so would the children of a dead one.
+        let strangers = descent::everyone_below(rustix::process::getpid().as_raw_pid(), &[])
             .map_err(|e| unreadable(e.into()))?;
         // Without it a killed guardian's children would go to init, unseen by us.
         rustix::process::set_child_subreaper(Pid::from_raw(1))
@@ -240,7 +240,8 @@ impl Hold {
         } else {
             self.guardian.pid
         };
-        descent::below(root, &[])
+        let others = self.own.as_ref().map(Guard::others).unwrap_or_default();
+        descent::below(root, &others)
     }
 
     /// Which limits the kernel holds the tree to. Final once the command runs.
@@ -360,7 +361,7 @@ impl Hold {
             return None;
         }
         // What it said to the last counts. Whoever else has its end of the socket may keep that open.
-        self.reap_guardian();
+        self.reap_guardian(self.ladder.look);
         Some(self.heard().unwrap_or_else(|| self.take_over(Ask::Kill)))
     }
 
@@ -391,6 +392,10 @@ impl Hold {
                         );
                         return Some(Event::Exited(exit));
                     }
+                    Some(Word::Killing(left)) => {
+                        self.overdue = Some(Instant::now() + left + OVERDUE);
+                        self.patience = None;
+                    }
                     Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
                     Some(Word::Ended(report)) => {
                         (self.overdue, self.breach) = (None, report.breach);
@@ -409,8 +414,12 @@ impl Hold {
     }
 
     /// Whether an overdue guardian is merely slow: a kill may take as long as the ladder has for it, and on a
-    /// busy machine nobody else would be quicker. One that somebody has stopped or traces will not go on.
+    /// busy machine nobody else would be quicker. One that somebody has stopped or traces will not go on, and
+    /// one whose command has yet to be executed hears nothing: it waits for a file, perhaps for ever.
     fn guardian_works(&mut self, now: Instant) -> bool {
+        if self.leader.is_none() {
+            return false;
+        }
         let patience = *self.patience.get_or_insert(now + self.ladder.look);
         let works = match procfs::read_stat(self.guardian.pid) {
             Ok(stat) => !matches!(stat.state, 'T' | 't' | 'Z' | 'X'),
@@ -431,7 +440,7 @@ impl Hold {
                 wait(&mut [PollFd::new(fd, PollFlags::IN)], Some(deadline));
             }
             // A holder that goes on leaves no dead child lying about.
-            self.reap_guardian();
+            self.reap_guardian(PARTING);
         }
     }
 
@@ -452,7 +461,7 @@ impl Hold {
     /// The guardian is dead or as good as: do its work, with a share of the CPU that is not the host's others'
     /// (see [`guardian`]). Who leads a group cannot have that.
     fn take_over(&mut self, ask: Ask) -> Event {
-        self.reap_guardian();
+        self.reap_guardian(self.ladder.look);
         self.control = None;
         self.overdue = None;
         let _leads_a_group = rustix::process::setsid();
@@ -471,26 +480,36 @@ impl Hold {
     /// The guardian has said that nothing was started, and leaves.
     fn fail(&mut self, error: Error) -> Event {
         self.control = None;
-        self.reap_guardian();
+        self.reap_guardian(self.ladder.look);
         if let Some(mut guard) = self.spare.take() {
             guard.leave_leaf();
         }
         Event::Failed(error)
     }
 
-    /// Makes sure that the guardian is gone. Only when it is reaped have its children become ours
-    /// (and a namespace of its own ended). It may be stopped or stuck; as our unreaped child its
-    /// number is still its own.
-    fn reap_guardian(&mut self) {
+    /// Kills the guardian and waits for it. Only when it is reaped have its children become ours (and a namespace
+    /// of its own ended). It may be stopped or stuck; as our unreaped child its number is still its own.
+    ///
+    /// The first process of a namespace cannot be reaped before everybody in there can, and somebody may be tracing
+    /// one of those. After `patience` it stays what it is: a child of ours that will not die, and so a survivor.
+    fn reap_guardian(&mut self, patience: Duration) {
         if std::mem::replace(&mut self.guardian_is_reaped, true) {
             return;
         }
-        if let Some(pid) = Pid::from_raw(self.guardian.pid) {
-            let _gone = rustix::process::kill_process(pid, Signal::KILL);
-        }
-        let pid = Pid::from_raw(self.guardian.pid);
-        while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(pid, WaitOptions::empty())
-        {
+        let Some(pid) = Pid::from_raw(self.guardian.pid) else { return };
+        let _gone = rustix::process::kill_process(pid, Signal::KILL);
+        let fd = self.guardian.pidfd();
+        let deadline = Instant::now() + patience;
+        loop {
+            match rustix::process::waitpid(Some(pid), WaitOptions::NOHANG) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(None) if Instant::now() < deadline => {
+                    let mut fds: Vec<_> =
+                        fd.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+                    wait(&mut fds, Some(deadline.min(Instant::now() + PARTING)));
+                }
+                _ => return,
+            }
         }
     }
 }

@@ -68,7 +68,7 @@ pub fn inherited(number: RawFd) -> Option<OwnedFd> {
 }
 
 /// Becomes another program, which has these descriptors under the same numbers. Returns only if that
-/// fails; this process is then as it was.
+/// fails; this process is then as it was, but that SIGCHLD has its default handling.
 pub fn turn_into(
     program: BorrowedFd<'_>,
     args: &[CString],

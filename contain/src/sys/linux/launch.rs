@@ -74,8 +74,9 @@ fn close_range(first: RawFd, last: RawFd) {
     if first > last {
         return;
     }
-    // SAFETY: called only in a forked child on its way to exec or `_exit`, or in the guardian,
-    // which owns nothing in the range: no OwnedFd there is used or dropped afterwards.
+    // SAFETY: called only in forked children (the command on its way to exec, the guardian, a helper), all of
+    // which end in exec or `_exit`, and whose callers keep what is used afterwards: no OwnedFd for a number
+    // in the range is used or dropped there.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first as u32, last as u32, 0u32) };
     if done == 0 {
         return;
@@ -100,7 +101,7 @@ pub(crate) fn let_go_of_stdio() {
         }
     } else {
         for fd in 0..3 {
-            // SAFETY: nothing in the guardian reads or writes 0 to 2.
+            // SAFETY: guardian, helpers and holder, which alone call this, neither read nor write 0 to 2 from here on.
             unsafe { libc::close(fd) };
         }
     }

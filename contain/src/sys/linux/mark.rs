@@ -258,6 +258,8 @@ impl Hunt {
             Err(e) => return Err(e),
         };
         match self.mark.read(pid) {
+            // The numbers that were given out last are also those of threads, and `/proc` knows them.
+            Ok(true) if !procfs::is_process(pid)? => Ok(0),
             Ok(true) => Ok(self.end(member)),
             Ok(false) => {
                 self.strangers.insert(pid);
@@ -272,9 +274,13 @@ impl Hunt {
         if member.pid == rustix::process::getpid().as_raw_pid() {
             return 0;
         }
-        // A process that cannot be signalled is named as a survivor in the end.
+        // A process that cannot be signalled is named as a survivor in the end. Whoever has its number when it is
+        // gone is a stranger, and so are those below.
         let _refused = member.signal(Signal::STOP);
         let mut all = descent::below(member.pid, &[]);
+        if procfs::stat(member.pid).is_none_or(|stat| stat.start != member.start) {
+            all.clear();
+        }
         all.push(member);
         for member in &all {
             let killed = member.signal(Signal::KILL) == Ok(true);

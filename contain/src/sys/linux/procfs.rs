@@ -203,6 +203,17 @@ pub fn is_dying(pid: i32) -> bool {
     leaves || short(&format!("/proc/{pid}/status")).is_ok_and(|text| pending(&text) & KILLED != 0)
 }
 
+/// Whether this is the number of a process, and not that of another of its threads.
+pub(crate) fn is_process(pid: i32) -> Result<bool, Errno> {
+    let status = match short(&format!("/proc/{pid}/status")) {
+        Ok(status) => status,
+        Err(e) if is_final(e) => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    Ok(group.is_some_and(|group| group.trim().parse() == Ok(pid)))
+}
+
 /// The signals that wait for a process or its first thread.
 fn pending(status: &str) -> u64 {
     let set = |name: &str| {

@@ -116,11 +116,12 @@ pub mod number {
     };
 }
 
-/// Kills everyone in this pid namespace but its first process, which must be the caller.
+/// Kills everyone in this pid namespace but its first process, which must be the caller, and which must have been
+/// made for the tree.
 pub(crate) fn kill_namespace() {
     if rustix::process::getpid().is_init() {
-        // SAFETY: kill(2) takes plain numbers. As pid 1, -1 means every other process of the
-        // namespace that we made, and nobody outside it.
+        // SAFETY: kill(2) takes plain numbers. For pid 1, -1 means every other process of its namespace and
+        // nobody outside it.
         unsafe { libc::kill(-1, libc::SIGKILL) };
     }
 }

@@ -65,8 +65,12 @@ impl Tree {
         }
         let mut starter = command.spawn().map_err(failed)?;
         drop((theirs, command));
-        // It forks the holder and leaves; not waiting would leave a zombie in the owner.
-        starter.wait().map_err(failed)?;
+        // It forks the holder and leaves; not waiting would leave a zombie in the owner. An owner that ignores
+        // SIGCHLD, or waits for whatever child there is, has none left to wait for.
+        match starter.wait() {
+            Err(e) if e.raw_os_error() == Some(libc::ECHILD) => {}
+            waited => drop(waited.map_err(failed)?),
+        }
         let mut tree = Tree {
             owner: ours,
             mark,

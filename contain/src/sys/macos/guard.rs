@@ -132,7 +132,7 @@ impl Guard {
             Act::Nothing | Act::Look | Act::Finish => {}
             Act::Signal(number) => self.signal_group(number),
             Act::AskEveryone => {
-                for member in self.census.unasked() {
+                for member in self.census.to_be_terminated() {
                     self.hail(member, Signal::TERM);
                 }
                 self.climb.asked(Instant::now());
@@ -159,7 +159,7 @@ impl Guard {
     /// Signals one member and wakes it if it is stopped: a stopped process cannot heed anything.
     fn hail(&mut self, member: Member, signal: Signal) {
         if let Ok(true) = member.signal(signal) {
-            self.census.note_asked(member);
+            self.census.note_signal(member, signal.as_raw());
             if process::look(member.pid).is_some_and(|seen| seen.is_stopped()) {
                 let _gone = member.signal(Signal::CONT);
             }

@@ -153,11 +153,12 @@ impl Whereabouts {
         command.env_clear().envs(env::for_daemon());
         // Nowhere in particular, so that no directory is kept from being unmounted.
         command.current_dir(env::home().filter(|home| home.is_dir()).unwrap_or("/".into()));
-        let output = saying.try_clone()?;
-        command.stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stderr(Stdio::null());
         contain::detach(c"lariat-daemon", &[saying.as_fd()], || {
+            // A descriptor that the command had before would be closed in there.
+            let Ok(output) = saying.try_clone() else { return 125 };
             // Returns only if there is no such program any more; the pipe then closes.
-            let _error = command.exec();
+            let _error = command.stdout(output).exec();
             127
         })?;
         drop((command, saying));
