@@ -17,6 +17,9 @@ const NEWCOMERS: Duration = Duration::from_millis(10);
 /// For how long somebody new buys a kill more time.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// By how much the end of a kill moves before the holder is told.
+const NEWS: Duration = Duration::from_secs(1);
+
 /// What is to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
@@ -57,11 +60,13 @@ pub(crate) struct Climb {
     phase: Phase,
     /// When somebody first asked for an end, or the command left.
     began: Option<Instant>,
+    /// When the holder expects the kill to be over at the latest. From the ladder it knows the first such time.
+    known_until: Option<Instant>,
 }
 
 impl Climb {
     pub(crate) fn new(ladder: Ladder) -> Climb {
-        Climb { ladder, phase: Phase::Running, began: None }
+        Climb { ladder, phase: Phase::Running, began: None, known_until: None }
     }
 
     pub(crate) fn is_ending(&self) -> bool {
@@ -91,12 +96,15 @@ impl Climb {
         }
     }
 
-    /// When the kill gives up, once it has begun. New processes move that further away.
-    pub(crate) fn killing_until(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Killing { until, .. } => Some(until),
-            _ => None,
-        }
+    /// How much longer the kill may take, if new processes have moved its end further away than the holder was
+    /// told; the holder would take us for stuck. It is told no more often than it is worth.
+    pub(crate) fn overtime(&mut self, now: Instant) -> Option<Duration> {
+        let Phase::Killing { until, .. } = self.phase else { return None };
+        let known = self.known_until.get_or_insert(until);
+        (until > *known + NEWS).then(|| {
+            *known = until;
+            until.saturating_duration_since(now)
+        })
     }
 
     /// Starts the end, or climbs higher. Never lower.
@@ -302,11 +310,14 @@ mod tests {
     fn who_is_new_is_killed_too_but_not_for_ever() {
         let (mut climb, begin) = (Climb::new(LADDER), Instant::now());
         assert_eq!(climb.ask(Ask::Kill, begin, false), KILL);
+        assert_eq!(climb.overtime(begin), None, "that long the holder waits anyway");
         let storm_until = Duration::from_secs(20);
-        let ended = |climb: &mut Climb, storm: Duration| {
+        let mut told = Vec::new();
+        let mut ended = |climb: &mut Climb, storm: Duration| {
             let mut now = begin;
             while climb.tick(now, false, false) != Act::Finish {
                 climb.struck(now, Duration::ZERO, now < begin + storm);
+                told.extend(climb.overtime(now));
                 now = climb.deadline().expect("something is due");
             }
             now.duration_since(begin).as_secs()
@@ -315,6 +326,8 @@ mod tests {
         let mut climb = Climb::new(LADDER);
         climb.ask(Ask::Kill, begin, false);
         assert_eq!(ended(&mut climb, Duration::from_secs(1_000)), 60);
+        assert!((60..80).contains(&told.len()), "about once in a second: {told:?}");
+        assert!(told.iter().all(|left| *left <= LADDER.look), "{told:?}");
     }
 
     #[test]

@@ -267,7 +267,7 @@ impl Books {
             // Held by a living session, or by a guardian that is at work. If the wrapper is dead,
             // the guardian may be dying at this very moment; a moment is what it gets.
             let page = serde_json::from_slice::<Page>(&paper::read(path).ok()?).ok()?;
-            if page.place != *here {
+            if !page.place.shares_pids(here) {
                 return None;
             }
             let lives = |(pid, start): (i32, u64)| Member { pid, start }.is_alive();
@@ -422,7 +422,13 @@ impl Entry {
     fn look(&self, here: &Place) -> Report {
         let report = match Mark::from_number(self.page.mark) {
             Some(mark) if !self.page.place.is_of_another_boot(here) => {
-                contain::sweep(mark, self.page.leaf.as_deref(), SWEEP_LOOK)
+                let known: Vec<Member> = self
+                    .unfinished()
+                    .iter()
+                    .flat_map(|e| &e.survivors)
+                    .filter_map(process)
+                    .collect();
+                contain::sweep(mark, self.page.leaf.as_deref(), &known, SWEEP_LOOK)
             }
             _ => Report::nothing(contain::Backend::Descent),
         };
@@ -501,9 +507,9 @@ impl Entry {
             why: left.why.clone(),
         }));
         let earlier = self.unfinished();
-        // Whoever survived an earlier life and is still there keeps the page as well.
-        let other_life = earlier.as_ref().filter(|earlier| earlier.started != receipt.started);
-        let haunting = other_life.map(|life| haunting(life, &receipt)).unwrap_or_default();
+        // Whoever survived an earlier life, or an earlier look, and is still there keeps the page as well.
+        let haunting =
+            earlier.as_ref().map(|before| haunting(before, &receipt)).unwrap_or_default();
         let haunted = !haunting.is_empty();
         receipt.survivors.extend(haunting);
         // Another look that found the same is no news.
@@ -554,13 +560,18 @@ impl Entry {
     }
 }
 
-/// Processes that survived an earlier life of the session, are still there, and were not found again
-/// by the look that `now` is about. Engines and the cgroup are the same ones, and were asked anew.
+/// Processes that survived earlier, are still there, and were not found again by the look that `now` is about.
+/// Engines and the cgroup are the same ones, and were asked anew.
 fn haunting(earlier: &Receipt, now: &Receipt) -> Vec<Survivor> {
-    let member = |s: &Survivor| Member { pid: s.pid, start: s.start };
-    let is_new = |s: &&Survivor| !now.survivors.iter().any(|n| member(n) == member(s));
-    let processes = earlier.survivors.iter().filter(|s| s.pid != 0).filter(is_new);
-    processes.filter(|s| member(s).is_alive()).cloned().collect()
+    let found: Vec<Member> = now.survivors.iter().filter_map(process).collect();
+    let is_left = |s: &&Survivor| process(s).is_some_and(|m| !found.contains(&m) && m.is_alive());
+    earlier.survivors.iter().filter(is_left).cloned().collect()
+}
+
+/// Which process it is, if it is one that has a name.
+fn process(survivor: &Survivor) -> Option<Member> {
+    let Survivor { pid, start, .. } = *survivor;
+    (pid != 0).then_some(Member { pid, start })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod place;
 use books::{assert_nothing_left, events};
 use place::{PATIENCE, Place};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -67,7 +68,8 @@ fn a_dead_process_that_only_its_tracer_may_collect() {
         run.args(["sh", "-c", "trap '' TERM; sleep 100 & echo up; wait"]);
         let mut wrapper = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(wrapper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut stdout = BufReader::new(wrapper.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
         let child_of = |pid: i32| {
             let path = format!("/proc/{pid}/task/{pid}/children");
             fs::read_to_string(path).unwrap().split(' ').next().unwrap().parse::<i32>().unwrap()
@@ -76,9 +78,13 @@ fn a_dead_process_that_only_its_tracer_may_collect() {
         let tracer = Traced::seize(sleeper).unwrap();
         signal(&wrapper, Signal::TERM);
         assert_ends(&mut wrapper);
-        drop(tracer);
+        drop((tracer, stdout));
         let receipt = events(&place).into_iter().find(|event| event["reason"] == "signal:TERM");
-        assert!(receipt.is_some(), "{backend}: {:?}", events(&place));
+        let receipt = receipt.unwrap_or_else(|| panic!("{backend}: {:?}", events(&place)));
+        let named = receipt["survivors"].as_array().unwrap();
+        // In a namespace of its own it has another number.
+        let is_it = |one: &Value| one["pid"] == sleeper || backend == "pidns";
+        assert!(named.iter().all(is_it), "{backend}: {receipt}");
         assert!(until(PATIENCE, || fs::metadata(format!("/proc/{sleeper}")).is_err()), "{backend}");
     }
 }

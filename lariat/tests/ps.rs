@@ -18,6 +18,7 @@ use session::Session;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use trials::until;
 
@@ -215,15 +216,27 @@ fn who_survived_is_listed_until_it_has_gone() {
     });
     fs::write(place.path("state/sessions/0123456789abcde.receipt"), receipt.to_string()).unwrap();
     fs::write(place.path("state/sessions/0123456789abcde.json"), page.to_string()).unwrap();
-    let one = listed(&place)[0].take();
+    // It tries to end whoever is left, and may not.
+    let ps = place.lariat("ps");
+    let mut refused = Command::new("strace");
+    refused.args(["-f", "-q", "-o", "/dev/null", "-e", "trace=pidfd_send_signal,kill"]);
+    refused.args(["-e", "inject=pidfd_send_signal,kill:error=EPERM", "--"]);
+    refused.arg(ps.get_program()).args(ps.get_args()).arg("--json").stdin(Stdio::null());
+    let Ok(output) = refused.output() else {
+        // No strace; `./test` says so.
+        left.kill().unwrap();
+        left.wait().unwrap();
+        return;
+    };
+    let one = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].take();
     assert_eq!((&one["state"], &one["processes"]), (&json!("survivors"), &json!(1)), "{one}");
     assert_eq!(
         (&one["tree"][0]["pid"], &one["tree"][0]["command"]),
         (&json!(left.id()), &json!("cat"))
     );
-    drop(left.stdin.take());
-    left.wait().unwrap();
+    // The next one may.
     assert_eq!(listed(&place), json!([]));
+    assert_eq!(left.wait().unwrap().signal(), Some(9));
     assert_nothing_left(&place);
 }
 

@@ -13,12 +13,16 @@ use place::{PATIENCE, Place};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use trials::{Witness, until};
 
 /// Waits in the directory until it is told to go on, and then asks who lives; deaf to whoever asks it to leave.
 const ASKS: &str = "trap '' TERM; echo up; while [ ! -e go ]; do sleep 0.02; done; \
     \"$0\" ps --state-dir state >said; mv said heard; exec sleep 100";
+
+/// The same below a session of its own, whose words are its mark.
+const ASKS_FROM_BELOW: &str = "trap '' TERM; \"$0\" run --state-dir state --backend descent \
+    --max-starts off -- sh -c \"$(cat asks)\" \"$0\" \"$1\"";
 
 /// A wrapped server that is up.
 struct Session {
@@ -71,14 +75,24 @@ impl Drop for Session {
     }
 }
 
+/// How many are in the books. A session may have other files beside its page.
+fn sessions(place: &Place) -> usize {
+    pages(place).iter().filter(|page| page.extension().is_some_and(|kind| kind == "json")).count()
+}
+
 /// The receipt of the sweep says how many were killed.
 #[track_caller]
 fn assert_swept(place: &Place) {
+    assert_killed(place);
+    assert_nothing_left(place);
+}
+
+#[track_caller]
+fn assert_killed(place: &Place) {
     let events = events(place);
     let receipt = events.iter().find(|event| event["reason"] == "wrapper-died").unwrap();
     assert_eq!(receipt["survivors"], serde_json::json!([]), "{receipt}");
     assert!(receipt["processes"]["killed"].as_u64() >= Some(1), "{receipt}");
-    assert_nothing_left(place);
 }
 
 #[track_caller]
@@ -128,6 +142,92 @@ fn not_by_one_of_its_own() {
     assert_swept(&place);
 }
 
+#[test]
+fn not_by_one_that_is_below_its_own() {
+    let place = Place::new();
+    fs::write(place.path("asks"), ASKS).unwrap();
+    let mut session = Session::start(&place, &[], ASKS_FROM_BELOW);
+    session.crash();
+    session.wrapper.wait().unwrap();
+    fs::write(place.path("go"), "").unwrap();
+    assert!(until(PATIENCE, || place.path("heard").exists()), "it has ended, or stopped, itself");
+    assert_eq!(sessions(&place), 2, "somebody else is to do it");
+    // The first finishes the outer session, and so ends those who held the inner one.
+    ps(&place);
+    ps(&place);
+    session.assert_gone();
+    assert_swept(&place);
+}
+
+#[test]
+fn by_whoever_joins_a_daemon() {
+    let place = Place::new();
+    let mut daemon = place.lariat("daemon");
+    daemon.args(["--containers", "leave"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut daemon = Killed(daemon.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on /"), "{line}");
+    let mut session = Session::start(&place, &[], "trap '' TERM; echo up; sleep 100 & wait; wait");
+    session.crash();
+    session.wrapper.wait().unwrap();
+    let mut join = place.lariat("run");
+    join.args(["--share", "--", "cat"]).stdin(Stdio::null()).stdout(Stdio::null());
+    join.status().unwrap();
+    session.assert_gone();
+    assert_killed(&place);
+}
+
+/// A daemon that goes when the test does.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _killed = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+#[test]
+fn under_another_name_of_the_machine() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let mut session = Session::start(&place, &[], "trap '' TERM; echo up; sleep 100 & wait; wait");
+    session.crash();
+    session.wrapper.wait().unwrap();
+    let run = place.lariat("ps");
+    let mut renamed = Command::new("unshare");
+    renamed.args(["--uts", "sh", "-c", "hostname renamed && exec \"$@\"", "sh"]);
+    renamed.arg(run.get_program()).args(run.get_args());
+    assert!(renamed.status().unwrap().success());
+    session.assert_gone();
+    assert_swept(&place);
+}
+
+/// `lariat ps` that cannot open this. Nothing if there is no strace; `./test` says so.
+fn blind_ps(place: &Place, path: &str, error: &str) -> Option<Output> {
+    let run = place.lariat("ps");
+    let mut blind = Command::new("strace");
+    blind.args(["-f", "-q", "-o", "/dev/null", "-P", path, "-e", "trace=open,openat"]);
+    blind.args(["-e", &format!("inject=open,openat:error={error}"), "--"]);
+    blind.arg(run.get_program()).args(run.get_args()).stdin(Stdio::null());
+    blind.output().ok()
+}
+
+/// What only shows processes, as with `subset=pid`, does not say which number was given out last.
+#[test]
+fn though_nobody_tells_who_is_the_newest() {
+    let place = Place::new();
+    let mut session = Session::start(&place, &[], "trap '' TERM; echo up; sleep 100 & wait; wait");
+    session.crash();
+    session.wrapper.wait().unwrap();
+    let Some(_said) = blind_ps(&place, "/proc/loadavg", "ENOENT") else { return };
+    session.assert_gone();
+    assert_swept(&place);
+}
+
 /// One command cannot read this; it forgets nobody, and the next can.
 #[track_caller]
 fn assert_not_forgotten(path: &str, error: &str) {
@@ -135,16 +235,8 @@ fn assert_not_forgotten(path: &str, error: &str) {
     let mut session = Session::start(&place, &[], "trap '' TERM; echo up; sleep 100 & wait; wait");
     session.crash();
     session.wrapper.wait().unwrap();
-    let run = place.lariat("ps");
-    let mut blind = Command::new("strace");
-    blind.args(["-f", "-q", "-o", "/dev/null", "-P", path, "-e", "trace=openat"]);
-    blind.args(["-e", &format!("inject=openat:error={error}"), "--"]);
-    blind.arg(run.get_program()).args(run.get_args()).stdin(Stdio::null());
-    let Ok(_said) = blind.output() else {
-        // No strace; `./test` says so.
-        return;
-    };
-    assert_eq!(pages(&place).iter().filter(|page| page.extension().unwrap() == "json").count(), 1);
+    let Some(_said) = blind_ps(&place, path, error) else { return };
+    assert_eq!(sessions(&place), 1);
     ps(&place);
     session.assert_gone();
     assert_nothing_left(&place);

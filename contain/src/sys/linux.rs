@@ -2,8 +2,10 @@
 //!
 //! `tree`, `holder` and `hold` are on the owner's side (with `aside` for its helpers), `guardian` and `guard` on
 //! the other. What they use: `procfs` (who is there), `descent` (who is below us), `mark` (who carries our mark),
-//! `cgroup`, `bounds` and `pidns` (what the kernel holds for us), `launch` (the one fork), `signals`, `socket`. For
-//! others: `probe` (what this machine allows), `gauge` and `waits` (to measure), `stranger` (to end what is not ours).
+//! `cgroup`, `bounds` and `pidns` (what the kernel holds for us), `launch` (the one fork), `inherited` (descriptors),
+//! `environ`, `signals`, `socket`, `member` and `report` (what only Linux can say of those). For others: `probe` (what
+//! this machine allows), `gauge` and `waits` (to measure), `stranger` (to end what is not ours), `text` (to give memory
+//! back).
 
 pub(crate) mod aside;
 mod bounds;

@@ -37,7 +37,10 @@ impl Health {
         match serde_json::from_slice::<Page>(&text) {
             Err(_) => self.unreadable.push(name(path)),
             // One from before a reboot is ours to finish.
-            Ok(page) if page.place != *here && !(is_free && page.place.is_finished_from(here)) => {
+            Ok(page)
+                if !(page.place.shares_pids(here)
+                    || is_free && page.place.is_finished_from(here)) =>
+            {
                 self.elsewhere += 1;
             }
             // What is left of it is told by its receipt.

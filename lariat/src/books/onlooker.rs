@@ -90,7 +90,8 @@ impl Onlooker {
     /// of one thread.
     pub fn sweep_and_look(&mut self) -> Vec<Living> {
         let living = self.look();
-        if !self.unfinished {
+        let is_dying = |known: &Known| contain::process::is_dying(known.page.wrapper.0);
+        if !self.unfinished && !self.known.values().any(is_dying) {
             // A sweep looks at every page; this look has seen that it would find nothing.
             return living;
         }
@@ -148,7 +149,7 @@ impl Onlooker {
                 self.unfinished = true;
                 continue;
             };
-            if page.place != here {
+            if !page.place.shares_pids(&here) {
                 // A page from before a reboot is a sweep's to finish. That of another machine or
                 // container is not, and stays for as long as that wants.
                 self.unfinished |= page.place.is_finished_from(&here);
@@ -405,13 +406,22 @@ mod tests {
         assert!(
             entry.settle(&Reason::Closed, Report::nothing(Backend::Descent)).unwritten.is_none()
         );
-        for (key, wanted) in [("machine", false), ("pid_namespace", false), ("boot", true)] {
+        let cases: [(&[&str], bool); 4] = [
+            // It was given another name while it ran.
+            (&["machine"], true),
+            (&["machine", "boot"], false),
+            (&["pid_namespace"], false),
+            (&["boot"], true),
+        ];
+        for (keys, wanted) in cases {
             let mut page = page.clone();
-            page["place"][key] = "another".into();
+            for key in keys {
+                page["place"][*key] = "another".into();
+            }
             fs::write(dir.join("other.json"), page.to_string()).unwrap();
             let mut onlooker = Onlooker::new(&desk.books);
             assert!(onlooker.look().is_empty());
-            assert_eq!(onlooker.unfinished, wanted, "{key}");
+            assert_eq!(onlooker.unfinished, wanted, "{keys:?}");
         }
     }
 }

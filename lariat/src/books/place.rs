@@ -31,11 +31,22 @@ impl Place {
         known && self.boot != here.boot
     }
 
+    /// True if it is the same machine. Its name may change while it runs; which boot it is does not.
+    fn is_on(&self, here: &Place) -> bool {
+        self.machine == here.machine || (!self.boot.is_empty() && self.boot == here.boot)
+    }
+
+    /// True if a process there has the same number here.
+    pub(super) fn shares_pids(&self, here: &Place) -> bool {
+        self.is_on(here)
+            && !self.is_of_another_boot(here)
+            && self.pid_namespace == here.pid_namespace
+    }
+
     /// True if a crash there is finished from here. Another machine or container may share the
     /// directory: its pids mean nothing here. After a reboot its processes are gone anyway.
     pub(super) fn is_finished_from(&self, here: &Place) -> bool {
-        let same_pids = self.pid_namespace == here.pid_namespace;
-        self.machine == here.machine && (same_pids || self.is_of_another_boot(here))
+        self.shares_pids(here) || (self.is_on(here) && self.is_of_another_boot(here))
     }
 }
 

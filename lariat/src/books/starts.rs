@@ -315,7 +315,7 @@ fn discard_if_over(path: &Path, here: &Place, kept: Duration) {
         return;
     }
     let over = match Record::read(&file) {
-        Some(Record { host: (pid, start), place, .. }) if place == *here => {
+        Some(Record { host: (pid, start), place, .. }) if place.shares_pids(here) => {
             !Member { pid, start }.is_alive()
         }
         Some(record) if record.place.machine == here.machine => {

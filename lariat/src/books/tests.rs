@@ -151,6 +151,28 @@ fn who_survives_one_life_is_named_until_it_is_gone() {
 }
 
 #[test]
+fn who_survived_is_ended_by_the_next_sweep_whatever_it_carries() {
+    let desk = Desk::new();
+    let entry = desk.note();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let member = Member::of(child.id() as i32).unwrap();
+    let survivor = contain::Survivor {
+        kind: contain::Kind::Process,
+        member,
+        name: "cat".into(),
+        why: "it carries no mark".into(),
+    };
+    let left = Report { survivors: vec![survivor], seen: 1, ..nothing() };
+    let settled = entry.settle(&Reason::StdinClosed, left);
+    assert_eq!(settled.receipt.survivors.len(), 1);
+    drop(entry);
+    assert_eq!(desk.books.sweep().iter().map(|r| r.survivors.len()).collect::<Vec<_>>(), [0]);
+    assert!(!member.is_alive(), "it was forgotten");
+    child.wait().unwrap();
+    assert_eq!(desk.files(), 0);
+}
+
+#[test]
 fn what_was_seen_in_one_life_is_not_counted_in_the_next() {
     let desk = Desk::new();
     let entry = desk.note();

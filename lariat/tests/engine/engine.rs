@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use trials::until;
 
-/// An engine's sockets are some directories deep, and a socket's path has at most 107 bytes.
-const LONGEST: usize = 40;
+/// The name of Podman's directory for what runs has at most 50 bytes, a socket's 107: both are below a room's.
+const LONGEST: usize = 28;
 
 /// A program that needs libraries names what loads them.
 const LOADER: &[u8] = b"/ld-linux";
@@ -59,7 +59,7 @@ impl Kind {
             return Some(format!("{gone} is not installed"));
         }
         if std::env::temp_dir().as_os_str().len() > LONGEST {
-            return Some("the temporary directory's name is too long for sockets below it".into());
+            return Some("the temporary directory's name is too long for engines below it".into());
         }
         let busybox = fs::read(&on_path("busybox")[0]).unwrap_or_default();
         let is_static = !busybox.windows(LOADER.len()).any(|part| part == LOADER);

@@ -29,7 +29,8 @@ impl Room {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let group = format!("lariat-engine-{}-{number}", std::process::id());
-        let dir = std::env::temp_dir().canonicalize().unwrap().join(&group);
+        let name = format!("room-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().canonicalize().unwrap().join(name);
         fs::create_dir(&dir).unwrap();
         fs::create_dir(dir.join("scratch")).unwrap();
         let command = engine(&dir, &group);

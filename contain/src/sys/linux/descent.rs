@@ -17,23 +17,44 @@ const ROUNDS: usize = 64;
 /// All living processes below `root`, without it, and without those in or below `except`, as far as they
 /// can be read.
 pub(crate) fn below(root: i32, except: &[Member]) -> Vec<Member> {
+    members_below(root, except, |_| true)
+}
+
+/// The same, without those who are not `ours`. Whoever is below one of ours is ours, whatever it says itself.
+pub(crate) fn members_below(
+    root: i32,
+    except: &[Member],
+    ours: impl Fn(&Member) -> bool,
+) -> Vec<Member> {
     let mut found = Vec::new();
-    let _as_far_as_it_went = walk(root, except, |member, stat| {
-        if stat.is_alive() {
+    let _as_far_as_it_went = walk(root, except, |member, stat, inherits| {
+        let is_ours = inherits || ours(&member);
+        if is_ours && stat.is_alive() {
             found.push(member);
         }
+        is_ours
     });
     found
 }
 
-/// All processes below `root`, also the dead whom nobody has waited for; an error if one of them could not be
-/// read. This is for callers that conclude something from a process being absent.
+/// All processes below `root` that are or may be `ours`, also the dead whom nobody has waited for; an error if one
+/// of them could not be read. This is for callers that conclude something from a process being absent.
 ///
 /// The dead count because a walk cannot see what becomes of their children: a process that dies after its parent's
 /// list was read hands its children to a parent whose list was read before.
-pub(crate) fn everyone_below(root: i32, except: &[Member]) -> Result<Vec<Member>, Errno> {
+pub(crate) fn everyone_below(
+    root: i32,
+    except: &[Member],
+    ours: impl Fn(&Member) -> bool,
+) -> Result<Vec<Member>, Errno> {
     let mut found = Vec::new();
-    walk(root, except, |member, _| found.push(member))?;
+    walk(root, except, |member, _, inherits| {
+        let is_ours = inherits || ours(&member);
+        if is_ours {
+            found.push(member);
+        }
+        is_ours
+    })?;
     Ok(found)
 }
 
@@ -52,18 +73,19 @@ pub(crate) struct Account {
 pub(crate) fn account(root: i32, except: &[Member]) -> Account {
     let ticks = procfs::stat(root).map_or(0, |stat| stat.reaped_ticks);
     let mut account = Account { ticks, ..Account::default() };
-    let _as_far_as_it_went = walk(root, except, |member, stat| {
+    let _as_far_as_it_went = walk(root, except, |member, stat, _| {
         account.ticks += stat.cpu_ticks + stat.reaped_ticks;
         if stat.is_alive() {
             account.members.push(member);
             account.tasks += stat.threads as usize;
         }
+        true
     });
     account
 }
 
-/// Stops everyone below `root` for whom `ours` holds until a walk finds nobody new, and returns
-/// them all. Each is stopped before its children are listed: a stopped process cannot fork, so what
+/// Stops everyone below `root` for whom `ours` holds, and whoever is below those, until a walk finds nobody new,
+/// and returns them all. Each is stopped before its children are listed: a stopped process cannot fork, so what
 /// a kill then reaches is everyone.
 pub(crate) fn freeze(root: i32, except: &[Member], ours: impl Fn(&Member) -> bool) -> Vec<Member> {
     let mut frozen: Vec<Member> = Vec::new();
@@ -71,12 +93,14 @@ pub(crate) fn freeze(root: i32, except: &[Member], ours: impl Fn(&Member) -> boo
     for _ in 0..ROUNDS {
         let before = frozen.len();
         // What it misses the next kill finds.
-        let _as_far_as_it_went = walk(root, except, |member, stat| {
-            if stat.is_alive() && ours(&member) && known.insert(member) {
+        let _as_far_as_it_went = walk(root, except, |member, stat, inherits| {
+            let is_ours = inherits || ours(&member);
+            if is_ours && stat.is_alive() && known.insert(member) {
                 // A refusal (another user's process) shows up later, when the kill fails too.
                 let _refused = member.signal(Signal::STOP);
                 frozen.push(member);
             }
+            is_ours
         });
         if frozen.len() == before {
             break;
@@ -85,20 +109,39 @@ pub(crate) fn freeze(root: i32, except: &[Member], ours: impl Fn(&Member) -> boo
     frozen
 }
 
+/// One whose children are to be listed.
+struct Parent {
+    pid: i32,
+    /// When it started; nothing for the one at which the walk starts.
+    start: Option<u64>,
+    threads: u32,
+    /// What the visitor said of it.
+    is_ours: bool,
+}
+
+impl Parent {
+    /// False if somebody else may have been given its number before its children were listed.
+    fn is_still_itself(&self) -> bool {
+        self.start.is_none_or(|start| procfs::stat(self.pid).is_some_and(|s| s.start == start))
+    }
+}
+
 /// Visits every process below `root`, dead ones that nobody has waited for too, each before its
-/// children are listed. Goes on where somebody cannot be read, and says so in the end.
+/// children are listed. Goes on where somebody cannot be read, and says so in the end. The visitor is told what
+/// it said of the parent; of `root` nothing was said.
 fn walk(
     root: i32,
     except: &[Member],
-    mut visit: impl FnMut(Member, &procfs::Stat),
+    mut visit: impl FnMut(Member, &procfs::Stat, bool) -> bool,
 ) -> Result<(), Errno> {
     let mut whole = Ok(());
     let mut seen = HashSet::new();
     let threads = procfs::stat(root).map_or(1, |s| s.threads);
-    let mut queue = vec![(root, threads)];
+    let mut queue = vec![Parent { pid: root, start: None, threads, is_ours: false }];
     // Kernels built without `children` files: one pass over all processes gives the same.
     let mut by_parent: Option<HashMap<i32, Vec<i32>>> = None;
-    while let Some((pid, threads)) = queue.pop() {
+    while let Some(parent) = queue.pop() {
+        let Parent { pid, threads, is_ours, .. } = parent;
         let children = match &by_parent {
             Some(map) => map.get(&pid).cloned().unwrap_or_default(),
             None => match procfs::children(pid, threads) {
@@ -118,6 +161,10 @@ fn walk(
                 }
             },
         };
+        // Who has gone has left its children to `root`, where the next walk meets them.
+        if !children.is_empty() && !parent.is_still_itself() {
+            continue;
+        }
         for child in children {
             let stat = match procfs::read_stat(child) {
                 Ok(stat) => stat,
@@ -137,9 +184,10 @@ fn walk(
             if except.contains(&member) || !seen.insert(child) {
                 continue;
             }
-            visit(member, &stat);
+            let is_ours = visit(member, &stat, is_ours);
             // A zombie that leads living threads says so by their number.
-            queue.push((child, stat.threads));
+            let (start, threads) = (Some(stat.start), stat.threads);
+            queue.push(Parent { pid: child, start, threads, is_ours });
         }
     }
     whole
@@ -176,8 +224,8 @@ mod tests {
         let me = rustix::process::getpid().as_raw_pid();
         let has = |members: Vec<Member>| members.iter().any(|member| member.pid == pid);
         assert!(!has(below(me, &[])));
-        assert!(has(everyone_below(me, &[]).unwrap()));
+        assert!(has(everyone_below(me, &[], |_| true).unwrap()));
         child.wait().unwrap();
-        assert!(!has(everyone_below(me, &[]).unwrap()));
+        assert!(!has(everyone_below(me, &[], |_| true).unwrap()));
     }
 }

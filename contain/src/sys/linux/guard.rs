@@ -6,7 +6,7 @@
 
 use super::cgroup::Leaf;
 use super::mark::Mark;
-use super::{descent, procfs};
+use super::{descent, member, procfs};
 use crate::census::{Census, Gone};
 use crate::climb::{Act, Climb};
 use crate::ladder::{Ask, Ladder};
@@ -22,6 +22,20 @@ use std::time::{Duration, Instant};
 /// that they need.
 const LEAF_ROUND: Duration = Duration::from_millis(15);
 
+/// Kills children of this process about whom `/proc` says nothing, though they may be signalled: mounted with
+/// `hidepid` it hides from an ordinary user also those of his own that are not dumpable. What such a one leaves
+/// behind comes to us, and so is killed by one of the next passes.
+fn kill_hidden_children() {
+    let me = rustix::process::getpid().as_raw_pid();
+    let is_hidden = |pid: &i32| procfs::read_stat(*pid).is_err_and(procfs::is_final);
+    for pid in procfs::children(me, 1).unwrap_or_default().into_iter().filter(is_hidden) {
+        // The number is its own for as long as nobody has waited for it, and nobody but us does.
+        if let (true, Some(pid)) = (member::is_child(pid), Pid::from_raw(pid)) {
+            let _gone = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
 /// A tree and its end.
 #[derive(Debug)]
 pub(crate) struct Guard {
@@ -29,6 +43,8 @@ pub(crate) struct Guard {
     backend: Backend,
     /// This process is the first of the tree's own pid namespace.
     is_its_init: bool,
+    /// This process had no children before the tree.
+    is_guardian: bool,
     mark: Mark,
     leaf: Option<Leaf>,
     leader: Option<Member>,
@@ -47,6 +63,7 @@ impl Guard {
             climb: Climb::new(ladder),
             backend,
             is_its_init: false,
+            is_guardian: false,
             mark,
             leaf,
             leader: None,
@@ -62,6 +79,11 @@ impl Guard {
     /// that takes over is outside, even if it is the first process of a container.
     pub(crate) fn be_its_init(&mut self) {
         self.is_its_init = true;
+    }
+
+    /// This process was made for the tree, so whatever children it has are of the tree.
+    pub(crate) fn be_guardian(&mut self) {
+        self.is_guardian = true;
     }
 
     /// The command runs as this process.
@@ -123,9 +145,9 @@ impl Guard {
         self.climb.deadline()
     }
 
-    /// When the kill gives up, once it has begun.
-    pub(crate) fn killing_until(&self) -> Option<Instant> {
-        self.climb.killing_until()
+    /// How much longer the kill may take than the holder knows.
+    pub(crate) fn overtime(&mut self) -> Option<Duration> {
+        self.climb.overtime(Instant::now())
     }
 
     /// Starts the end, or climbs higher on the ladder. Never lower.
@@ -243,6 +265,9 @@ impl Guard {
         let me = rustix::process::getpid().as_raw_pid();
         let mut found = descent::freeze(me, &self.others(), |m| self.is_ours(m));
         self.add_leaf_members(&mut found);
+        if self.is_guardian {
+            kill_hidden_children();
+        }
         let mut newcomers = false;
         for member in found {
             let is_new = self.census.meet(member);
@@ -258,20 +283,20 @@ impl Guard {
     /// Who is in the tree now.
     fn members(&self) -> Vec<Member> {
         let me = rustix::process::getpid().as_raw_pid();
-        let mut found = descent::below(me, &self.others());
-        found.retain(|m| self.is_ours(m));
+        let mut found = descent::members_below(me, &self.others(), |m| self.is_ours(m));
         self.add_leaf_members(&mut found);
         found
     }
 
     /// True for everyone below us, unless we had children before the tree: the orphans of those
-    /// come to us as well, and they do not carry the mark.
+    /// come to us as well, and they do not carry the mark. Who is below one of ours is not asked.
     fn is_ours(&self, member: &Member) -> bool {
         self.belongs(member).unwrap_or(false)
     }
 
     fn belongs(&self, member: &Member) -> Result<bool, Errno> {
-        if self.strangers.is_empty() || Some(*member) == self.leader {
+        let is_known = || self.census.members().contains(member);
+        if self.strangers.is_empty() || Some(*member) == self.leader || is_known() {
             return Ok(true);
         }
         self.mark.read(member.pid)
@@ -321,9 +346,13 @@ impl Guard {
     /// Whether everyone below us could be looked at and is not of the tree. A dead member of the tree counts as one:
     /// the next look will have waited for it, and will see the children that it left to us.
     fn only_strangers_below(&self) -> bool {
+        self.everyone().is_ok_and(|all| all.is_empty())
+    }
+
+    /// Everyone below us who is not known to be a stranger, also the dead.
+    fn everyone(&self) -> Result<Vec<Member>, Errno> {
         let me = rustix::process::getpid().as_raw_pid();
-        let below = descent::everyone_below(me, &self.others());
-        below.is_ok_and(|all| all.iter().all(|member| self.belongs(member) == Ok(false)))
+        descent::everyone_below(me, &self.others(), |member| self.belongs(member) != Ok(false))
     }
 
     /// Whoever is left after the last look is a survivor, also if only the kernel knows of them:
@@ -343,7 +372,11 @@ impl Guard {
             })
             .collect();
         if survivors.is_empty() && !self.is_empty(childless) {
-            survivors.push(Survivor::unseen());
+            // The dead whom we cannot wait for, because somebody traces them.
+            survivors.extend(self.everyone().into_iter().flatten().map(Survivor::unkilled));
+            if survivors.is_empty() {
+                survivors.push(Survivor::unseen());
+            }
         }
         let seen_alive = survivors.len() as u32;
         // Nobody can ask the leaf any more once it is removed.

@@ -25,9 +25,6 @@ use std::time::{Duration, Instant};
 /// living holder needs microseconds; a stopped one would never act.
 const HOLDER_SILENCE: Duration = Duration::from_millis(500);
 
-/// How much longer a kill must take to be worth a word.
-const NEWS: Duration = Duration::from_secs(1);
-
 /// What the guardian is born with.
 pub(crate) struct Birth<'a> {
     pub(crate) control: OwnedFd,
@@ -83,6 +80,7 @@ fn live(birth: Birth<'_>, epilogue: &mut dyn FnMut(&Report)) -> i32 {
     launch::close_all_but(3, &early);
 
     let mut guard = Guard::new(options.ladder, options.backend, options.mark, leaf);
+    guard.be_guardian();
     if namespace.is_some() {
         guard.be_its_init();
     }
@@ -192,14 +190,15 @@ fn watch(guard: &mut Guard, control: &OwnedFd, signals: &Signals, options: &Opti
     let mut host_deadline: Option<Instant> = None;
     let mut drain = options.drain;
     let mut told_exit = false;
-    let mut told_until = None;
     loop {
         // Whoever replaces us must know that the command's number is not the command's any more.
         guard.notice();
         tell_exit(guard, control, &mut told_exit);
         let over = guard.tick();
         tell_exit(guard, control, &mut told_exit);
-        tell_of_kill(guard, control, &mut told_until);
+        if let Some(left) = guard.overtime() {
+            say(control, &Word::Killing(left).encode());
+        }
         if let Some(report) = over {
             return report;
         }
@@ -251,18 +250,6 @@ fn tell_exit(guard: &Guard, control: &OwnedFd, told: &mut bool) {
     if let (Some(exit), false) = (guard.exit(), *told) {
         say(control, &Word::Exited(exit).encode());
         *told = true;
-    }
-}
-
-/// Says that the kill takes longer, or the holder would take this process for a stuck one. How long it takes at
-/// least the holder knows.
-fn tell_of_kill(guard: &Guard, control: &OwnedFd, told: &mut Option<Instant>) {
-    let Some(until) = guard.killing_until() else { return };
-    let before = *told.get_or_insert(until);
-    if until > before + NEWS {
-        let left = until.saturating_duration_since(Instant::now());
-        say(control, &Word::Killing(left).encode());
-        *told = Some(until);
     }
 }
 

@@ -14,7 +14,7 @@ use super::mark::Mark;
 use super::signals::Signals;
 use super::socket::{self, Received, hear, say};
 use super::waits::Waits;
-use super::{descent, pidns, procfs};
+use super::{descent, member, pidns, procfs};
 use crate::error::{Error, SpawnStage};
 use crate::event::Event;
 use crate::ladder::{Ask, Ladder};
@@ -25,7 +25,7 @@ use crate::sys::Backend;
 use crate::sys::wait::wait;
 use crate::wire::{Order, Word};
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, waitid};
+use rustix::process::{Pid, Signal, WaitOptions};
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
@@ -89,6 +89,8 @@ pub struct Hold {
     guardian: Member,
     /// It was killed and waited for, so its number need not be its own any more.
     guardian_is_reaped: bool,
+    /// It has reported that somebody is left.
+    has_survivors: bool,
     /// The guardian's work, once it is ours.
     own: Option<Guard>,
     spare: Option<Guard>,
@@ -127,8 +129,9 @@ impl Hold {
             n => return Err(Error::Threads(n)),
         }
         // A child that is missed here would pass for one of the tree, and so would the children of a dead one.
-        let strangers = descent::everyone_below(rustix::process::getpid().as_raw_pid(), &[])
-            .map_err(|e| unreadable(e.into()))?;
+        let me = rustix::process::getpid().as_raw_pid();
+        let strangers =
+            descent::everyone_below(me, &[], |_| true).map_err(|e| unreadable(e.into()))?;
         // Without it a killed guardian's children would go to init, unseen by us.
         rustix::process::set_child_subreaper(Pid::from_raw(1))
             .map_err(|e| Error::Spawn(SpawnStage::Guardian, e.into()))?;
@@ -194,6 +197,7 @@ impl Hold {
             control: Some(ours),
             guardian: Member::of(guardian).unwrap_or(Member { pid: guardian, start: 0 }),
             guardian_is_reaped: false,
+            has_survivors: false,
             own: None,
             spare: Some(own),
             leader: None,
@@ -399,7 +403,9 @@ impl Hold {
                     Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
                     Some(Word::Ended(report)) => {
                         (self.overdue, self.breach) = (None, report.breach);
-                        return Some(Event::Ended(report.with_told(&mut self.survivors)));
+                        let report = report.with_told(&mut self.survivors);
+                        self.has_survivors = !report.survivors.is_empty();
+                        return Some(Event::Ended(report));
                     }
                     _ => {}
                 },
@@ -439,8 +445,9 @@ impl Hold {
                 let deadline = Instant::now() + PARTING;
                 wait(&mut [PollFd::new(fd, PollFlags::IN)], Some(deadline));
             }
-            // A holder that goes on leaves no dead child lying about.
-            self.reap_guardian(PARTING);
+            // A holder that goes on leaves no dead child lying about. It dies as soon as it has a CPU, unless somebody
+            // is left of whom it is the first process.
+            self.reap_guardian(if self.has_survivors { PARTING } else { self.ladder.look });
         }
     }
 
@@ -468,7 +475,8 @@ impl Hold {
         if let Some(mut guard) = self.spare.take() {
             let leader = self.leader.filter(|_| self.backend != Backend::Pidns);
             guard.lead(leader);
-            if self.has_exited || !leader.is_some_and(is_child) {
+            // The guardian may have waited for it and not lived to say so.
+            if self.has_exited || !leader.is_some_and(|leader| member::is_child(leader.pid)) {
                 guard.forget_leader();
             }
             guard.ask(ask);
@@ -498,7 +506,7 @@ impl Hold {
         }
         let Some(pid) = Pid::from_raw(self.guardian.pid) else { return };
         let _gone = rustix::process::kill_process(pid, Signal::KILL);
-        let fd = self.guardian.pidfd();
+        let mut fd = self.guardian.pidfd();
         let deadline = Instant::now() + patience;
         loop {
             match rustix::process::waitpid(Some(pid), WaitOptions::NOHANG) {
@@ -506,19 +514,15 @@ impl Hold {
                 Ok(None) if Instant::now() < deadline => {
                     let mut fds: Vec<_> =
                         fd.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-                    wait(&mut fds, Some(deadline.min(Instant::now() + PARTING)));
+                    // Of one that is dead and traced this says no more.
+                    if wait(&mut fds, Some(deadline.min(Instant::now() + PARTING))) {
+                        fd = None;
+                    }
                 }
                 _ => return,
             }
         }
     }
-}
-
-/// Whether this is a child of ours that nobody has waited for, alive or dead: only then is its number its own.
-/// A guardian may have waited for it and not lived to say so.
-fn is_child(member: Member) -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    Pid::from_raw(member.pid).is_some_and(|pid| waitid(WaitId::Pid(pid), options).is_ok())
 }
 
 /// Makes the leaf if the backend wants one, once for the guardian and once for the holder, who may have to do

@@ -86,16 +86,28 @@ impl Mark {
         }
     }
 
-    /// True if the calling process carries the mark: it is of that tree itself.
+    /// True if the calling process is of that tree itself: it carries the mark, or whoever started it does. The
+    /// server of a session within the session carries that one's.
     pub fn is_own(self) -> bool {
-        self.read(rustix::process::getpid().as_raw_pid()).unwrap_or(true)
+        let me = rustix::process::getpid().as_raw_pid();
+        lineage(me).any(|pid| self.read(pid).unwrap_or(true))
     }
 }
 
-/// Ends what a crashed session left: its cgroup leaf, whoever carries its mark, and whoever
-/// descends from those. No grace: the owner is long dead. Who does not die `within` that time is a survivor;
-/// somebody new is looked for up to a minute.
-pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
+/// A process and those above it, as far as they can be seen.
+fn lineage(pid: i32) -> impl Iterator<Item = i32> {
+    let parent = |pid: &i32| procfs::stat(*pid).map(|stat| stat.ppid).filter(|ppid| *ppid > 0);
+    // Numbers may change hands meanwhile, and so lead round and round.
+    std::iter::successors(Some(pid), parent).take(MOST_GENERATIONS)
+}
+
+/// More generations of processes than anybody has.
+const MOST_GENERATIONS: usize = 1_000;
+
+/// Ends what a crashed session left: its cgroup leaf, whoever carries its mark, whoever is `known` to have survived
+/// an earlier end, and whoever descends from those. No grace: the owner is long dead. Who does not die `within` that
+/// time is a survivor; somebody new is looked for up to a minute.
+pub fn sweep(mark: Mark, leaf: Option<&Path>, known: &[Member], within: Duration) -> Report {
     let existing = leaf.map_or(Ok(None), |path| cgroup::Leaf::existing(path, mark));
     let (leaf, unopened) = existing.map_or_else(|e| (None, Some(e)), |leaf| (leaf, None));
     let backend = if leaf.is_some() { Backend::Cgroup } else { Backend::Descent };
@@ -115,6 +127,10 @@ pub fn sweep(mark: Mark, leaf: Option<&Path>, within: Duration) -> Report {
             for member in members {
                 found += hunt.end(member);
             }
+        }
+        // They need not carry the mark.
+        for member in known.iter().filter(|member| member.is_alive()) {
+            found += hunt.end(*member);
         }
         let (met, complete) = hunt.look();
         found += met;
@@ -191,11 +207,15 @@ struct Hunt {
     seen: HashSet<Member>,
     /// How many were killed who had not been seen before.
     struck: u64,
+    /// This process and those above it, none of whom is of a tree that this process may end.
+    lineage: Vec<i32>,
 }
 
 impl Hunt {
     fn new(mark: Mark) -> Hunt {
-        Hunt { mark, strangers: HashSet::new(), met_up_to: 0, seen: HashSet::new(), struck: 0 }
+        let lineage = lineage(rustix::process::getpid().as_raw_pid()).collect();
+        let (strangers, seen) = (HashSet::new(), HashSet::new());
+        Hunt { mark, strangers, met_up_to: 0, seen, struck: 0, lineage }
     }
 
     /// One pass over all processes, and then over those who were born behind its back until nobody was. Acts on
@@ -208,8 +228,12 @@ impl Hunt {
     }
 
     fn look_around(&mut self, found: &mut usize) -> Result<bool, Errno> {
-        if !self.meets_up_to(procfs::newest_pid()?) {
-            return Ok(false);
+        match procfs::newest_pid() {
+            Ok(newest) if !self.meets_up_to(newest) => return Ok(false),
+            Ok(_) => {}
+            // A `/proc` that has processes alone (`subset=pid`) does not tell.
+            Err(e) if procfs::is_final(e) => return self.look_twice(found),
+            Err(e) => return Err(e),
         }
         self.meet_all(procfs::read_pids()?, found)?;
         for _ in 0..CHASES {
@@ -221,6 +245,23 @@ impl Hunt {
                 return Ok(true);
             }
             self.meet_all((from + 1..=to).collect(), found)?;
+        }
+        Ok(false)
+    }
+
+    /// The same where nobody tells which number was given out last: everyone was met if the list names nobody new
+    /// when it is read again.
+    fn look_twice(&mut self, found: &mut usize) -> Result<bool, Errno> {
+        // Nor does anybody tell when the numbers have come round.
+        self.strangers.clear();
+        let mut met = HashSet::new();
+        for _ in 0..CHASES {
+            let pids = procfs::read_pids()?;
+            let new: Vec<i32> = pids.into_iter().filter(|pid| met.insert(*pid)).collect();
+            if new.is_empty() {
+                return Ok(true);
+            }
+            self.meet_all(new, found)?;
         }
         Ok(false)
     }
@@ -269,18 +310,17 @@ impl Hunt {
         }
     }
 
-    /// Stops a member, so that it starts nobody else, then kills it and all below it.
+    /// Stops a member and all below it, so that they start nobody else, then kills them.
     fn end(&mut self, member: Member) -> usize {
-        if member.pid == rustix::process::getpid().as_raw_pid() {
+        // We would end ourselves in the middle of it.
+        if self.lineage.contains(&member.pid) {
             return 0;
         }
         // A process that cannot be signalled is named as a survivor in the end. Whoever has its number when it is
         // gone is a stranger, and so are those below.
         let _refused = member.signal(Signal::STOP);
-        let mut all = descent::below(member.pid, &[]);
-        if procfs::stat(member.pid).is_none_or(|stat| stat.start != member.start) {
-            all.clear();
-        }
+        let is_itself = || procfs::stat(member.pid).is_some_and(|stat| stat.start == member.start);
+        let mut all = descent::freeze(member.pid, &[], |_| is_itself());
         all.push(member);
         for member in &all {
             let killed = member.signal(Signal::KILL) == Ok(true);
@@ -307,7 +347,7 @@ mod tests {
 
     #[test]
     fn nobody_carries_a_fresh_mark() {
-        let report = sweep(Mark::random().unwrap(), None, Duration::from_secs(5));
+        let report = sweep(Mark::random().unwrap(), None, &[], Duration::from_secs(5));
         assert_eq!((report.seen, report.survivors.len()), (0, 0));
     }
 }

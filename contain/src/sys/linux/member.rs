@@ -3,7 +3,15 @@
 use super::procfs;
 use crate::member::Member;
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::process::{kill_process, pidfd_open, pidfd_send_signal, waitid};
+
+/// Whether this is the number of a child of ours that nobody has waited for, alive or dead: only then nobody else
+/// can have it.
+pub(crate) fn is_child(pid: i32) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Pid::from_raw(pid).is_some_and(|pid| waitid(WaitId::Pid(pid), options).is_ok())
+}
 
 impl Member {
     /// The process that has this pid now, if there is one.

@@ -1,4 +1,4 @@
-//! Parsing `/proc`; the only reader of it. Text in, values out.
+//! Who is there, and how: what `/proc` says of a process. Text in, values out.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -157,7 +157,9 @@ fn errno(error: io::Error) -> Errno {
 /// The soft limits of a process that can carry its mark: on real-time CPU time, and on file locks. `None` for one
 /// that is unlimited.
 pub(crate) fn carriers(pid: i32) -> Result<[Option<u64>; 2], Errno> {
-    short(&format!("/proc/{pid}/limits")).map(|text| parse_carriers(&text))
+    let text = short(&format!("/proc/{pid}/limits"))?;
+    // So it looks for a moment while a thread other than the first one executes a program.
+    if text.is_empty() { Err(Errno::AGAIN) } else { Ok(parse_carriers(&text)) }
 }
 
 fn parse_carriers(text: &str) -> [Option<u64>; 2] {

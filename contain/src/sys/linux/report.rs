@@ -20,6 +20,7 @@ impl Survivor {
         let state = procfs::stat(member.pid).map_or('?', |s| s.state);
         let why = match state {
             'D' => "in uninterruptible sleep; it ends when its I/O does".into(),
+            'Z' | 'X' => "it is dead, and whoever traces it has not let go of it".into(),
             other => format!("killed but still there (state {other})"),
         };
         Survivor { kind: Kind::Process, member, name: procfs::name(member.pid), why }

@@ -235,9 +235,16 @@ mod tests {
         let (mut heeds, one) = shell("setsid sleep 60 & echo up; wait");
         let (mut deaf, two) = shell(deaf);
         let (mut other, three) = shell("echo up; exec sleep 60");
-        let below: Vec<Member> =
-            [one, two].into_iter().flat_map(|m| crate::process::below(m.pid)).collect();
-        assert!(below.len() >= 3, "{below:?}");
+        let below = || -> Vec<Member> {
+            [one, two].into_iter().flat_map(|m| crate::process::below(m.pid)).collect()
+        };
+        // They say that they are up before they sleep.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while below().len() < 4 {
+            assert!(Instant::now() < deadline, "{:?}", below());
+            wait(&mut [], Some(Instant::now() + Duration::from_millis(1)));
+        }
+        let below = below();
         // The number of somebody else, with a start time that is not theirs.
         let stranger = Member { start: three.start + 1, ..three };
         let reports = end(&[one, two, stranger], &QUICK);

@@ -167,7 +167,7 @@ impl Tree {
 
     fn sweep(&self) -> Report {
         let leaf = Leaf::plan(self.mark).ok();
-        sweep(self.mark, leaf.as_deref(), self.ladder.look)
+        sweep(self.mark, leaf.as_deref(), &[], self.ladder.look)
     }
 }
 

@@ -96,6 +96,11 @@ impl Guard {
         again.into_iter().chain(self.climb.deadline()).min()
     }
 
+    /// How much longer the kill may take than the holder knows.
+    pub(crate) fn overtime(&mut self) -> Option<Duration> {
+        self.climb.overtime(Instant::now())
+    }
+
     /// Starts the end, or climbs higher on the ladder. Never lower.
     pub(crate) fn ask(&mut self, ask: Ask) {
         self.look();

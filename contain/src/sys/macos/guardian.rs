@@ -213,6 +213,9 @@ fn watch(guard: &mut Guard, line: &mut Line, events: &mut Events) -> Report {
             line.say(&Word::Exited(exit).encode());
             told_exit = true;
         }
+        if let Some(left) = guard.overtime() {
+            line.say(&Word::Killing(left).encode());
+        }
         if let Some(report) = report {
             return report;
         }

@@ -177,6 +177,9 @@ impl Tree {
             match self.guardian.hear() {
                 Received::Word(text) => match Word::decode(&text) {
                     Some(Word::Exited(exit)) => return Some(Event::Exited(exit)),
+                    Some(Word::Killing(left)) => {
+                        self.overdue = Some(Instant::now() + left + OVERDUE);
+                    }
                     Some(Word::Survivor(survivor)) => self.survivors.push(survivor),
                     Some(Word::Ended(report)) => {
                         self.is_over = true;

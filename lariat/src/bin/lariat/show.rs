@@ -1,6 +1,14 @@
 //! What a person reads: errors and tables. The only file that writes to the terminal, apart from
 //! the demo's stage.
 
+#[cfg(unix)]
+#[path = "show/unix.rs"]
+mod voice;
+#[cfg(windows)]
+#[path = "show/windows.rs"]
+mod voice;
+
+use lariat::receipt::Survivor;
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -16,19 +24,23 @@ pub(crate) fn failure(what: &str, cause: Option<&dyn Error>, advice: &str) {
     if !advice.is_empty() {
         text.push_str(&format!("\n  {advice}"));
     }
-    // If stderr is closed there is nobody to tell; the exit code still says it.
-    let _closed = writeln!(std::io::stderr(), "{text}");
+    voice::say(&(text + "\n"));
 }
 
 /// Says what is worth knowing although nothing failed, and what to do about it.
 pub(crate) fn note(what: &str, advice: &str) {
-    // As above.
-    let _closed = writeln!(std::io::stderr(), "lariat: note: {what}\n  {advice}");
+    voice::say(&format!("lariat: note: {what}\n  {advice}\n"));
+}
+
+/// Says who is left, and why.
+pub(crate) fn survivor(survivor: &Survivor) {
+    let what = plain(&format!("{survivor} survived: {}", survivor.why));
+    failure(&what, None, "`lariat ps` tries again, and says who is left");
 }
 
 /// Prints help or a usage error; gives the exit code.
 pub(crate) fn usage(error: &clap::Error) -> u8 {
-    // As above.
+    // If nobody reads it there is nobody to tell; the exit code still says it.
     let _closed = error.print();
     let wraps = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
     match (error.use_stderr(), wraps) {

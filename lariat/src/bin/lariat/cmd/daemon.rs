@@ -130,7 +130,7 @@ enum Refusal {
 }
 
 /// The socket, and the lock that makes it ours.
-struct Seat {
+struct Mooring {
     path: PathBuf,
     /// Which file the socket is, so that nobody else's is removed.
     identity: Option<(u64, u64)>,
@@ -189,7 +189,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Some(left) => resume(&path, left),
         None => replace::patiently(args.replace, || sit(&path, &state_dir), is_taken),
     };
-    let (seat, listener) = match sat {
+    let (mooring, listener) = match sat {
         Ok(seated) => seated,
         Err(refusal) => return refused(&path, &refusal),
     };
@@ -245,10 +245,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         offer,
     };
     let successor = inheritance.as_ref().and_then(|left| left.successor.try_clone().ok());
-    let name = Name { lock: seat.lock.as_raw_fd(), inheritance };
+    let name = Name { lock: mooring.lock.as_raw_fd(), inheritance };
     let served =
         tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
-            runtime.block_on(serve(seat, listener, name, Doors { page: door, gate }, defaults))
+            runtime.block_on(serve(mooring, listener, name, Doors { page: door, gate }, defaults))
         });
     let (code, left) = ended(served);
     if let Some(successor) = successor {
@@ -262,8 +262,7 @@ fn ended(served: io::Result<Option<Farewell>>) -> (ExitCode, u8) {
     let code = match served {
         Ok(Some(farewell)) => {
             for survivor in &farewell.survivors {
-                let what = format!("{} survived", show::plain(&survivor.to_string()));
-                show::failure(&what, None, &show::plain(&survivor.why));
+                show::survivor(survivor);
             }
             u8::from(!farewell.survivors.is_empty())
         }
@@ -272,7 +271,7 @@ fn ended(served: io::Result<Option<Farewell>>) -> (ExitCode, u8) {
             1
         }
         Err(error) => {
-            show::failure("cannot serve", Some(&error), "nothing was started");
+            show::failure("cannot serve", Some(&error), "`lariat doctor` says what is wrong here");
             1
         }
     };
@@ -291,7 +290,7 @@ fn start(path: &Path, socket: Option<PathBuf>, state_dir: Option<PathBuf>) -> Ex
 
 /// Serves until the first signal has been followed, or a second one comes.
 async fn serve(
-    seat: Seat,
+    mooring: Mooring,
     listener: UnixListener,
     name: Name,
     doors: Doors,
@@ -318,7 +317,7 @@ async fn serve(
         contain::hear_signals();
     }
     let left = name.inheritance.as_ref().map(replace::announce);
-    show::out(&format!("listening on {}\n{page}{gate}", seat.path.display()));
+    show::out(&format!("listening on {}\n{page}{gate}", mooring.path.display()));
     let mut second = signals.clone();
     let first = async move {
         // The sender is there as long as this waits.
@@ -335,7 +334,7 @@ async fn serve(
             std::future::pending::<()>().await;
         }
         // The name is the next one's.
-        drop(seat);
+        drop(mooring);
     };
     let served = tokio::select! {
         farewell = daemon::run(listener, name, doors, defaults, first, retired) => Some(farewell?),
@@ -347,7 +346,7 @@ async fn serve(
 
 /// Takes the lock, clears away what a crash left, and listens. To be called while this process has
 /// one thread: the mode that new files get belongs to all of them.
-fn sit(path: &Path, state_dir: &Path) -> Result<(Seat, UnixListener), Refusal> {
+fn sit(path: &Path, state_dir: &Path) -> Result<(Mooring, UnixListener), Refusal> {
     let at = |what, path: &Path| {
         let path = path.to_owned();
         move |error| Refusal::Io(what, path, error)
@@ -381,13 +380,13 @@ fn sit(path: &Path, state_dir: &Path) -> Result<(Seat, UnixListener), Refusal> {
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);
     let listener = bound.map_err(at("listen on", path))?;
-    Ok((Seat { path: path.to_owned(), identity: identity(path), lock }, listener))
+    Ok((Mooring { path: path.to_owned(), identity: identity(path), lock }, listener))
 }
 
 /// The same where the program before had done so.
-fn resume(path: &Path, left: &mut Inheritance) -> Result<(Seat, UnixListener), Refusal> {
-    let (listener, lock) = left.seat().ok_or(Refusal::Taken)?;
-    Ok((Seat { path: path.to_owned(), identity: identity(path), lock: lock.into() }, listener))
+fn resume(path: &Path, left: &mut Inheritance) -> Result<(Mooring, UnixListener), Refusal> {
+    let (listener, lock) = left.mooring().ok_or(Refusal::Taken)?;
+    Ok((Mooring { path: path.to_owned(), identity: identity(path), lock: lock.into() }, listener))
 }
 
 /// Listens where the page is to be.
@@ -421,7 +420,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|there| (there.dev(), there.ino()))
 }
 
-impl Drop for Seat {
+impl Drop for Mooring {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             // If it stays, the next daemon replaces it.

@@ -88,8 +88,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to be done if even this cannot be said.
-            writeln!(io::stderr(), "lariat demo: {error}").ok();
+            show::failure(
+                "the demo cannot go on",
+                Some(&error),
+                "`lariat doctor` says what is wrong here",
+            );
             ExitCode::FAILURE
         }
     }

@@ -280,6 +280,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         return ExitCode::from(125);
     };
     if let Some(how) = args.share {
+        // Whoever joins starts nothing, and so would finish nothing either.
+        super::finish_crashed(Some(&state_dir));
         let wish = share::Wish {
             how,
             server: &server,
@@ -322,8 +324,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     match lariat::relay::run(run) {
         Ok(outcome) => {
             for survivor in &outcome.receipt.survivors {
-                let what = format!("{} survived", show::plain(&survivor.to_string()));
-                show::failure(&what, None, &show::plain(&survivor.why));
+                show::survivor(survivor);
             }
             if let (Some(path), Some(e)) = (receipt, &outcome.unwritten) {
                 let what = format!("cannot write the receipt {}", path.display());

@@ -285,8 +285,7 @@ fn close(args: CloseArgs) -> Result<ExitCode, ExitCode> {
     let closed = closed.map_err(|error| no_session(&args.id, &error))?;
     let text = if args.json { json(&closed) } else { receipts(&closed) };
     for survivor in &closed.survivors {
-        let what = show::plain(&format!("{survivor} survived"));
-        show::failure(&what, None, &show::plain(&survivor.why));
+        show::survivor(survivor);
     }
     let written = show::out(&text);
     Ok(ExitCode::from(u8::from(!written || !closed.survivors.is_empty())))

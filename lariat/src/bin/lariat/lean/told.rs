@@ -73,8 +73,7 @@ pub(super) fn name(
 /// Says who survived and what could not be written; gives the exit code.
 pub(super) fn ended(outcome: &Outcome, receipt: Option<&Path>) -> i32 {
     for survivor in &outcome.receipt.survivors {
-        let what = format!("{} survived", show::plain(&survivor.to_string()));
-        show::failure(&what, None, &show::plain(&survivor.why));
+        show::survivor(survivor);
     }
     if let (Some(path), Some(e)) = (receipt, &outcome.unwritten) {
         let what = format!("cannot write the receipt {}", path.display());

@@ -137,8 +137,7 @@ fn serve(args: Args) -> Result<ExitCode, ExitCode> {
     Ok(match served {
         Ok(Ok(Some(farewell))) => {
             for survivor in &farewell.survivors {
-                let what = format!("{} survived", show::plain(&survivor.to_string()));
-                show::failure(&what, None, &show::plain(&survivor.why));
+                show::survivor(survivor);
             }
             ExitCode::from(u8::from(!farewell.survivors.is_empty()))
         }
