@@ -39,8 +39,7 @@ doc:
 # What must hold before a version is tagged. Publishes nothing.
 release-check:
     CI=true LARIAT_TRIALS=full ./test
-    cargo publish --dry-run --locked -p lariat-contain
-    cargo package --locked --list -p lariat
+    cargo publish --dry-run --locked --workspace
     cargo build --release --locked
 
 # The book, in target/book. Needs mdbook.

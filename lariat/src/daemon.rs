@@ -11,7 +11,7 @@
 //! terms                           what they have in common, how patient a daemon is, how it ends
 //! gateway, config                 MCP by HTTP, and the file that says which servers
 //! joining                         `run --share`
-//! page, web, keys, crowd          the browser's way in
+//! page, web, keys, connections    the browser's way in
 //! outside, oauth                  other machines
 //! lookout, picture, ledger,       what is seen, shown and counted;
 //! metrics, machine, clerk         what this machine is, and what is written down
@@ -25,7 +25,7 @@ mod base64;
 mod clerk;
 pub mod client;
 pub mod config;
-mod crowd;
+mod connections;
 mod desk;
 mod flow;
 mod gateway;

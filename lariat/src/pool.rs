@@ -35,7 +35,7 @@ use crate::id::SessionId;
 use crate::receipt::Receipt;
 use crate::spec::{ServerSpec, Share};
 use crate::start::local;
-use crate::start::talk::{Gone, Household};
+use crate::start::talk::{Departure, Household};
 use contain::{Choice, Ladder, Mark, Member};
 use drive::Begin;
 use hub::{Hub, Parting};
@@ -260,6 +260,12 @@ impl Pool {
         self.0.notices.subscribe()
     }
 
+    /// True if everybody who listens has heard what has happened so far.
+    #[cfg(all(target_os = "linux", feature = "cli"))]
+    pub(crate) fn is_minuted(&self) -> bool {
+        self.0.notices.is_empty()
+    }
+
     /// All processes.
     pub fn view(&self) -> Vec<View> {
         self.0.table().hubs.iter().map(|hub| hub.view()).collect()
@@ -290,7 +296,7 @@ impl Pool {
         hubs.iter().for_each(|hub| hub.end());
         let mut ended = Ended::default();
         for hub in hubs {
-            let Gone { receipts, unaccounted } = hub.gone().await;
+            let Departure { receipts, unaccounted } = hub.gone().await;
             ended.receipts.extend(receipts);
             ended.unaccounted.extend(unaccounted.then(|| hub.name().to_owned()));
         }

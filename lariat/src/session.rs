@@ -35,7 +35,7 @@ use crate::pool::Pool;
 use crate::receipt::{Receipt, Survivor};
 use crate::spec::{ServerSpec, Servers};
 use crate::start::local;
-use crate::start::talk::{Gone, Household};
+use crate::start::talk::{Departure, Household};
 use contain::{Choice, Ladder, Mark, Member};
 use rest::Course;
 use server::{Begin, Driver, Order, View};
@@ -288,8 +288,8 @@ impl Manager {
                 Told::Nobody => None,
             };
             // Without its task, which went with its runtime, nobody can say how it ended.
-            let Gone { receipts, unaccounted } =
-                gone.unwrap_or(Gone { unaccounted: true, ..Gone::default() });
+            let Departure { receipts, unaccounted } =
+                gone.unwrap_or(Departure { unaccounted: true, ..Departure::default() });
             ended.receipts.extend(receipts);
             ended.unaccounted.extend(unaccounted.then_some(name));
         }
@@ -308,7 +308,7 @@ impl Manager {
         self.session.show(&view);
         self.slots().insert(name, Slot { orders, view: view.clone(), ending: false });
         let house = self.session.house().clone();
-        let course = Course { crashes: 0, debts: Gone::default(), began: Instant::now() };
+        let course = Course { crashes: 0, debts: Departure::default(), began: Instant::now() };
         let driver = Driver { view: view.clone(), house, orders: inbox, course };
         tokio::spawn(driver.drive(Begin::New));
         view
@@ -318,7 +318,7 @@ impl Manager {
 /// What came of telling a server to end.
 enum Told {
     /// It will answer.
-    Now(oneshot::Receiver<Gone>),
+    Now(oneshot::Receiver<Departure>),
     /// It had been told already.
     Before(Arc<View>),
     /// Its task is not there any more.

@@ -1,4 +1,4 @@
-//! The one picture of the world that `ps`, JSON and a page all render. Plain data.
+//! What is held at one moment, as the daemon answers and as `ps`, `top` and the page draw it. Plain data.
 
 use crate::id::{ServerName, SessionId};
 use serde::{Deserialize, Serialize};

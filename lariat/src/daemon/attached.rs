@@ -7,17 +7,13 @@ use super::handle::Desk;
 use super::lease::Line;
 use crate::id::SessionId;
 use crate::mcp::Frames;
-use crate::mcp::connection::{Ear, Mouth};
+use crate::mcp::connection::{Ear, LAST_ANSWERS, Mouth};
 use crate::mcp::reply::{INVALID_REQUEST, error};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
-
-/// How long a client that says nothing more is kept for what it has asked.
-const LAST_ANSWERS: Duration = Duration::from_secs(30);
 
 /// An attached client, and what is on its way to and from it. A conversation that was dropped has left it
 /// as it is, and can go on.

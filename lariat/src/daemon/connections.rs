@@ -14,7 +14,7 @@ pub(super) const MOST: usize = 2048;
 
 /// All connections.
 #[derive(Debug, Default)]
-pub(super) struct Crowd(Mutex<Kinds>);
+pub(super) struct Connections(Mutex<Kinds>);
 
 #[derive(Debug, Default)]
 struct Kinds {
@@ -22,7 +22,7 @@ struct Kinds {
     known: usize,
 }
 
-impl Crowd {
+impl Connections {
     fn kinds(&self) -> MutexGuard<'_, Kinds> {
         // Nothing in here can be left half done by a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -44,14 +44,14 @@ impl Crowd {
         {
             oldest.notify_one();
         }
-        Guest { crowd: self.clone(), leave, known: Mutex::new(false) }
+        Guest { connections: self.clone(), leave, known: Mutex::new(false) }
     }
 }
 
 /// A connection's place, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Guest {
-    crowd: Arc<Crowd>,
+    connections: Arc<Connections>,
     leave: Arc<Notify>,
     known: Mutex<bool>,
 }
@@ -70,7 +70,7 @@ impl Guest {
     /// It has shown a key, and makes room for nobody from now on; false if there are too many such.
     pub(super) fn shows_key(&self) -> bool {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut kinds = self.crowd.kinds();
+        let mut kinds = self.connections.kinds();
         if !*known && kinds.known < MOST {
             let at = kinds.strangers.iter().position(|other| Arc::ptr_eq(other, &self.leave));
             // Who was just told to leave does.
@@ -87,7 +87,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut kinds = self.crowd.kinds();
+        let mut kinds = self.connections.kinds();
         if known {
             kinds.known -= 1;
         } else {

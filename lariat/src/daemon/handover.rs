@@ -25,6 +25,7 @@ use crate::pool::carried::Carried as CarriedPool;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -73,7 +74,7 @@ pub(super) struct Estate<'a> {
 }
 
 impl Asked {
-    /// Whether whoever has asked is still there: it may have been told to leave, or been killed, meanwhile.
+    /// Whether the successor is still there: it may have been told to leave, or been killed, meanwhile.
     fn is_waited_for(&self) -> bool {
         let mut fds = [PollFd::new(&self.line, PollFlags::RDHUP)];
         let now = Some(std::time::Instant::now());
@@ -81,7 +82,7 @@ impl Asked {
     }
 }
 
-/// Why nothing is done for whoever does not wait for it any more.
+/// Why a hand-over is not done whose successor has left meanwhile.
 const LEFT: &str = "whoever asked has left";
 
 /// Everything that the next program has to know.
@@ -102,7 +103,7 @@ struct State {
     kept: Vec<RawFd>,
 }
 
-/// Whoever has something.
+/// Those who hold something of this daemon's: what the next one has to know of each.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Heirs {
     /// Hosts that have joined the pool.
@@ -163,10 +164,7 @@ pub(super) async fn hand_over(estate: Estate<'_>, mut asked: Asked) {
     let _unheard = asked.line.write_all(&Word::No { why }.line()).await;
 }
 
-/// There is no such thing.
-enum Never {}
-
-async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Never, String> {
+async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Infallible, String> {
     let Estate { desk, outside, .. } = estate;
     if asked.request.version != VERSION {
         return Err("it hands over what the next would not understand".into());
@@ -205,7 +203,7 @@ async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Never, String> {
 }
 
 /// Has everything rest, becomes the next, or has everything go on.
-async fn rest(estate: &Estate<'_>, asked: &Asked, until: Instant) -> Result<Never, Unable> {
+async fn rest(estate: &Estate<'_>, asked: &Asked, until: Instant) -> Result<Infallible, Unable> {
     let desk = estate.desk;
     // Whoever has asked something is answered while servers still answer.
     let visits = &desk.web.visits;
@@ -246,25 +244,22 @@ async fn rest(estate: &Estate<'_>, asked: &Asked, until: Instant) -> Result<Neve
     became
 }
 
-/// Waits until everybody rests.
+/// Waits until every client, server and connection rests.
 async fn lain_down(desk: &Desk) {
     while !rests(desk) {
         tokio::select! {
             () = desk.pool.rested() => {}
             () = desk.rest.changed() => {}
             () = desk.attached.changed() => {}
-            // Whoever was about to rest may have left instead.
+            // Whoever was about to rest may have left instead, and the clerk does not say when he is done.
             () = sleep(AGAIN) => {}
         }
-    }
-    // What was said about it all is written down by those who do that.
-    for _ in 0..8 {
-        tokio::task::yield_now().await;
     }
 }
 
 fn rests(desk: &Desk) -> bool {
     desk.pool.rests()
+        && desk.pool.is_minuted()
         && desk.registry.rests()
         && desk.rest.is_complete()
         && desk.attached.is_complete()
@@ -274,12 +269,12 @@ fn rests(desk: &Desk) -> bool {
 
 /// Why this process is still what it was.
 enum Unable {
-    /// Something is in the middle of something.
+    /// Somebody is in the middle of what cannot be interrupted; a moment later it may work.
     Busy(&'static str),
     Failed(String),
 }
 
-fn become_next(estate: &Estate<'_>, asked: &Asked) -> Result<Never, Unable> {
+fn become_next(estate: &Estate<'_>, asked: &Asked) -> Result<Infallible, Unable> {
     let Estate { desk, listener, lock, .. } = estate;
     if !rests(desk) {
         return Err(Unable::Busy("somebody does not rest"));
@@ -378,7 +373,7 @@ impl Inheritance {
     }
 
     /// Where the daemon listens, and the lock on its name: once, so that whoever lets go of them has.
-    pub fn seat(&mut self) -> Option<(std::os::unix::net::UnixListener, OwnedFd)> {
+    pub fn mooring(&mut self) -> Option<(std::os::unix::net::UnixListener, OwnedFd)> {
         self.seat.take()
     }
 

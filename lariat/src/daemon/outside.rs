@@ -2,7 +2,7 @@
 //! signed for us. A token says whose it is, and nobody ever has another's session or process.
 
 use super::api::{Problem, echo};
-use super::crowd::{Crowd, Guest};
+use super::connections::{Connections, Guest};
 use super::gateway::{Caller, Gateway, Target};
 use super::handle::Desk;
 use super::http::{self, Answer};
@@ -102,7 +102,7 @@ pub(super) struct Outside {
 struct Everybody {
     guard: Guard,
     gateway: Arc<Gateway>,
-    crowd: Arc<Crowd>,
+    connections: Arc<Connections>,
     changed: Arc<Notify>,
     stopped: watch::Receiver<bool>,
 }
@@ -120,7 +120,7 @@ impl Outside {
         let everybody = Arc::new(Everybody {
             guard,
             gateway: Arc::new(gateway),
-            crowd: Arc::default(),
+            connections: Arc::default(),
             changed,
             stopped,
         });
@@ -131,7 +131,7 @@ impl Outside {
 
     /// True if nobody is connected, and nobody has a session who may come back.
     pub(super) fn is_quiet(&self) -> bool {
-        self.everybody.crowd.is_empty() && self.everybody.gateway.is_empty()
+        self.everybody.connections.is_empty() && self.everybody.gateway.is_empty()
     }
 
     /// True if somebody has a session who may come back.
@@ -159,7 +159,7 @@ async fn serve(
             _ = stopped.wait_for(|stopped| *stopped) => break,
             _ = retired.wait_for(|retired| *retired), if listener.is_some() => listener = None,
             stream = accepted(listener.as_ref()) => {
-                let guest = everybody.crowd.enter();
+                let guest = everybody.connections.enter();
                 connections.spawn(connection(everybody.clone(), tls.clone(), stream, guest));
             }
             Some(_) = connections.join_next() => {}

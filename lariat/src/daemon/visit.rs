@@ -3,7 +3,7 @@
 
 pub(super) mod carried;
 
-use super::crowd::Guest;
+use super::connections::Guest;
 use super::flow::{self, Around, End, Idle, Midway};
 use super::gateway::{Source, Spring};
 use super::page::Page;

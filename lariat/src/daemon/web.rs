@@ -7,7 +7,7 @@
 mod carried;
 
 use super::api::Problem;
-use super::crowd::{Crowd, Guest, MOST};
+use super::connections::{Connections, Guest, MOST};
 use super::gateway::Gateway;
 use super::handle::Desk;
 use super::http::{self, Answer};
@@ -75,7 +75,7 @@ impl Door {
 #[derive(Debug)]
 pub(super) struct Web {
     opened: Mutex<Option<Opened>>,
-    crowd: Arc<Crowd>,
+    connections: Arc<Connections>,
     /// Where connections rest.
     pub(super) visits: Arc<Visits>,
 }
@@ -92,7 +92,11 @@ pub(super) struct Opened {
 
 impl Web {
     pub(super) fn new() -> Web {
-        Web { opened: Mutex::default(), crowd: Arc::default(), visits: Arc::new(Visits::new()) }
+        Web {
+            opened: Mutex::default(),
+            connections: Arc::default(),
+            visits: Arc::new(Visits::new()),
+        }
     }
 
     pub(super) fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
@@ -103,7 +107,7 @@ impl Web {
     /// True if nobody is connected, and nobody has a session who may come back.
     pub(super) fn is_quiet(&self) -> bool {
         let has_none = |opened: &Opened| opened.page.gateway.is_empty();
-        self.crowd.is_empty() && self.opened().as_ref().is_none_or(has_none)
+        self.connections.is_empty() && self.opened().as_ref().is_none_or(has_none)
     }
 
     /// Serves the page by this door.
@@ -141,7 +145,7 @@ impl Web {
         let number = machine::number(&listener);
         let reception = Reception {
             page: page.clone(),
-            crowd: self.crowd.clone(),
+            connections: self.connections.clone(),
             visits: self.visits.clone(),
         };
         let accepting = reception.accept(listener, others, retired);
@@ -206,7 +210,7 @@ impl Drop for Abort {
 /// Who lets in whoever comes.
 struct Reception {
     page: Arc<Page>,
-    crowd: Arc<Crowd>,
+    connections: Arc<Connections>,
     visits: Arc<Visits>,
 }
 
@@ -218,7 +222,7 @@ impl Reception {
         mut retired: watch::Receiver<bool>,
     ) {
         let mut stopped = self.page.stopped.clone();
-        let mut connections = JoinSet::new();
+        let mut tasks = JoinSet::new();
         let mut listener = Some(listener);
         loop {
             let visit = tokio::select! {
@@ -234,13 +238,13 @@ impl Reception {
                     Visit::new(stream)
                 }
                 Some(visit) = others.recv() => visit,
-                Some(_) = connections.join_next() => continue,
+                Some(_) = tasks.join_next() => continue,
             };
             let (page, visits) = (self.page.clone(), self.visits.clone());
-            connections.spawn(visit.serve(page, visits, self.crowd.enter()));
+            tasks.spawn(visit.serve(page, visits, self.connections.enter()));
         }
         drop(listener);
-        while connections.join_next().await.is_some() {}
+        while tasks.join_next().await.is_some() {}
     }
 }
 
@@ -286,18 +290,18 @@ pub(super) fn too_many() -> Answer {
 #[derive(Debug)]
 pub(super) struct Presence {
     guest: Option<Guest>,
-    pulse: Arc<Pulse>,
+    activity: Arc<Activity>,
     changed: Arc<Notify>,
 }
 
 impl Presence {
     pub(super) fn new(guest: Guest, changed: Arc<Notify>) -> Presence {
-        Presence { guest: Some(guest), pulse: Arc::new(Pulse::new()), changed }
+        Presence { guest: Some(guest), activity: Arc::new(Activity::new()), changed }
     }
 
     /// Something is going on, until this is dropped.
     pub(super) fn busy(&self) -> Busy {
-        Busy::new(&self.pulse)
+        Busy::new(&self.activity)
     }
 
     /// See [`Guest::shows_key`].
@@ -319,7 +323,7 @@ impl Presence {
             }
         };
         tokio::select! {
-            () = self.pulse.fades() => {}
+            () = self.activity.fades() => {}
             () = leaves => {}
         }
     }
@@ -334,14 +338,14 @@ impl Drop for Presence {
 
 /// Whether something is going on in a connection.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(super) struct Activity {
     /// How much, and since when it is so.
     beats: watch::Sender<(usize, Instant)>,
 }
 
-impl Pulse {
-    pub(super) fn new() -> Pulse {
-        Pulse { beats: watch::Sender::new((0, Instant::now())) }
+impl Activity {
+    pub(super) fn new() -> Activity {
+        Activity { beats: watch::Sender::new((0, Instant::now())) }
     }
 
     /// Returns when nothing has been going on for too long.
@@ -372,12 +376,14 @@ async fn timeout_at(deadline: Instant, change: impl Future<Output = ()>) -> bool
 
 /// Something that is going on, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Busy(Arc<Pulse>);
+pub(super) struct Busy(Arc<Activity>);
 
 impl Busy {
-    pub(super) fn new(pulse: &Arc<Pulse>) -> Busy {
-        pulse.beats.send_modify(|(count, since)| (*count, *since) = (*count + 1, Instant::now()));
-        Busy(pulse.clone())
+    pub(super) fn new(activity: &Arc<Activity>) -> Busy {
+        activity
+            .beats
+            .send_modify(|(count, since)| (*count, *since) = (*count + 1, Instant::now()));
+        Busy(activity.clone())
     }
 }
 

@@ -10,7 +10,7 @@ pub mod api;
 mod base64;
 pub mod client;
 pub mod config;
-mod crowd;
+mod connections;
 #[expect(dead_code, reason = "part of it is for handing everything over")]
 mod gateway;
 mod handle;

@@ -34,7 +34,7 @@ mod seat;
 pub use error::{Ended, Error};
 use parking::Parking;
 pub(crate) use run::{OnlyRun, Opening, Wire, take_in};
-pub(crate) use seat::{Ear, Mouth};
+pub(crate) use seat::{Ear, LAST_ANSWERS, Mouth};
 
 /// What holds for everybody who speaks with a server.
 #[derive(Debug, Clone)]

@@ -17,7 +17,7 @@ use crate::mcp::connection::carried as conversation;
 use crate::mcp::{Connection, Port, hazard};
 use crate::receipt::Receipt;
 use crate::spec::{ServerSpec, Share};
-use crate::start::talk::{self, Gone, Talk};
+use crate::start::talk::{self, Departure, Talk};
 use contain::Member;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -229,7 +229,7 @@ impl Pool {
                 // Its descriptors were not there; what it held has ended, or ends now.
                 None => {
                     hub.fail(Over { why: "it was lost on the way".into(), code: super::hub::TOLD });
-                    let unaccounted = Gone { unaccounted: true, ..Gone::default() };
+                    let unaccounted = Departure { unaccounted: true, ..Departure::default() };
                     hub.gone.send_replace(Some(unaccounted));
                     self.0.forget(&hub);
                 }
@@ -345,7 +345,7 @@ impl Hub {
                 trace: None,
                 since: now.checked_sub(from.age).unwrap_or(now),
                 let_go: false,
-                past: Gone { receipts, unaccounted },
+                past: Departure { receipts, unaccounted },
             }),
             resting: Mutex::default(),
             visitors: AtomicUsize::new(from.visitors),

@@ -11,7 +11,7 @@ use super::seat::Over;
 use super::verdict::Verdict;
 use crate::mcp::connection::{Ended, Error, Opening, Wire};
 use crate::start::local::{Receiver, Sender};
-use crate::start::talk::{self, Gone, Heard, Household, Talk};
+use crate::start::talk::{self, Departure, Heard, Household, Talk};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ enum Stop {
     Unready,
     /// Its only client says nothing more.
     Parted(Parting),
-    /// Somebody said so.
+    /// It was told to end.
     Told,
     /// Everything rests, and this has been left where others find it.
     Rested,
@@ -53,7 +53,7 @@ impl Drop for EndsWithTask {
         // Nobody will say how it ended, but whoever waits for that must not wait for ever.
         self.0.gone.send_if_modified(|gone| {
             let first = gone.is_none();
-            gone.get_or_insert(Gone { unaccounted: true, ..Gone::default() });
+            gone.get_or_insert(Departure { unaccounted: true, ..Departure::default() });
             first
         });
     }
@@ -132,7 +132,7 @@ async fn is_parted(parted: &mut watch::Receiver<Option<Parting>>) -> Parting {
     how.ok().and_then(|how| *how).unwrap_or(Parting::Said)
 }
 
-/// Waits until its only client has gone, which was heard of in vain.
+/// Waits until the only client has gone of a server that does not hear what it said last.
 async fn is_unheard(parted: &mut watch::Receiver<Option<Parting>>) {
     // The hub has the other end.
     let _parted = parted.wait_for(|how| *how == Some(Parting::Unheard)).await.map(|_| ());
@@ -173,7 +173,7 @@ async fn stay(
     pool: &Handle,
     again: bool,
     run: Option<Run>,
-) -> (Stop, Gone) {
+) -> (Stop, Departure) {
     let started = match run {
         Some(run) => Ok(run),
         None => start(hub, household, pool, again).await,
@@ -181,7 +181,7 @@ async fn stay(
     let (mut run, stop) = match started {
         Ok(run) => (run, None),
         Err((Some(run), stop)) => (run, Some(stop)),
-        Err((None, stop)) => return (stop, Gone::default()),
+        Err((None, stop)) => return (stop, Departure::default()),
     };
     let stop = match stop {
         Some(stop) => stop,
@@ -191,7 +191,12 @@ async fn stay(
             match stop {
                 Stop::Rested => match hub.rest(Resting::Running(Box::new(run)), pool).await {
                     Some(Resting::Running(rested)) => run = *rested,
-                    _ => return (Stop::Told, Gone { unaccounted: true, ..Gone::default() }),
+                    _ => {
+                        return (
+                            Stop::Told,
+                            Departure { unaccounted: true, ..Departure::default() },
+                        );
+                    }
                 },
                 stop => break stop,
             }
@@ -315,7 +320,7 @@ async fn start(
 }
 
 /// Ends a server that knows that nothing more will be said to it. Its last words are still heard.
-async fn end_heard(talk: &mut Talk, running: impl Future) -> Gone {
+async fn end_heard(talk: &mut Talk, running: impl Future) -> Departure {
     let gone = Notify::new();
     let hearing = async {
         let rest = async {
@@ -344,7 +349,7 @@ fn left(hub: &Hub, talk: &Talk, why: String) -> Over {
     Over { why, code: talk.code().unwrap_or(TOLD) }
 }
 
-/// Waits until nobody wants it any more that is being started.
+/// Waits until a server that is still being started has no clients left, and is not to be there without any.
 async fn is_unused(hub: &Arc<Hub>, pool: &Handle) {
     loop {
         if hub.sessions() == 0
@@ -384,7 +389,7 @@ async fn greet(
     }
 }
 
-/// Waits, while it is there, until it is not to be or cannot be.
+/// Stays with a server that runs, until it leaves, is told to end, sleeps, or has had no client for long enough.
 async fn attend(
     hub: &Arc<Hub>,
     pool: &Handle,

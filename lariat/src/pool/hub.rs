@@ -10,7 +10,7 @@ use crate::mcp::{Company, Connection, Rules};
 use crate::receipt::Receipt;
 use crate::spec::Idle;
 use crate::start::local::Leash;
-use crate::start::talk::{Gone, Place as Found, Trace};
+use crate::start::talk::{Departure, Place as Found, Trace};
 use contain::Member;
 use serde_json::Map;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -53,7 +53,7 @@ pub(super) struct Hub {
     /// Why it is over, once it is.
     pub(super) over: watch::Sender<Option<Over>>,
     /// How it ended, once it has.
-    pub(super) gone: watch::Sender<Option<Gone>>,
+    pub(super) gone: watch::Sender<Option<Departure>>,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(super) struct Inner {
     pub(super) since: Instant,
     pub(super) let_go: bool,
     /// How its last run ended, and those before that left something.
-    pub(super) past: Gone,
+    pub(super) past: Departure,
 }
 
 /// What is left of the task of a process while everything rests.
@@ -119,7 +119,7 @@ impl Hub {
                 trace: None,
                 since: Instant::now(),
                 let_go: false,
-                past: Gone::default(),
+                past: Departure::default(),
             }),
             resting: Mutex::default(),
             visitors: AtomicUsize::new(0),
@@ -308,7 +308,7 @@ impl Hub {
     }
 
     /// Waits until it has ended.
-    pub(super) async fn gone(&self) -> Gone {
+    pub(super) async fn gone(&self) -> Departure {
         let mut gone = self.gone.subscribe();
         // We hold the other end.
         let ended = gone.wait_for(Option::is_some).await;
@@ -344,7 +344,7 @@ impl Hub {
     }
 
     /// Keeps what must not be forgotten of how it ended.
-    pub(super) fn account(&self, gone: Gone) {
+    pub(super) fn account(&self, gone: Departure) {
         let mut inner = self.inner();
         let mut past = std::mem::take(&mut inner.past).debts();
         past.add(gone);

@@ -11,9 +11,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// How long a session that says nothing more is kept for what it has asked.
-const LAST_ANSWERS: Duration = Duration::from_secs(30);
-
 /// Why nothing more can be said or heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Over {
@@ -139,7 +136,7 @@ impl Seat {
             {
                 return std::future::pending().await;
             }
-            mouth.finish(LAST_ANSWERS).await;
+            mouth.finish(connection::LAST_ANSWERS).await;
             Over { why: "the client has left".into(), code: 0 }
         };
         let mut listening = pin!(listening);

@@ -17,7 +17,7 @@ use crate::pool::Seat;
 use crate::pool::carried::{Hubs, Sitting};
 use crate::receipt::Receipt;
 use crate::spec::ServerSpec;
-use crate::start::talk::{self, Gone, Talk};
+use crate::start::talk::{self, Departure, Talk};
 use contain::Member;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -241,7 +241,7 @@ impl Manager {
         let resting = view.again(house, from.kept, hubs).unwrap_or_else(|| {
             // Its descriptors were not there; what it held has ended, or ends now.
             view.show(State::Failed { why: "it was lost on the way".into() });
-            Resting::Failed { gone: Gone { unaccounted: true, ..Gone::default() } }
+            Resting::Failed { gone: Departure { unaccounted: true, ..Departure::default() } }
         });
         view.tie_again(&resting, ago(from.since));
         let view = Arc::new(view);
@@ -308,14 +308,14 @@ impl Introduced {
 }
 
 impl Left {
-    fn of(gone: &Gone) -> Left {
+    fn of(gone: &Departure) -> Left {
         Left(gone.receipts.clone(), gone.unaccounted)
     }
 }
 
-impl From<Left> for Gone {
-    fn from(Left(receipts, unaccounted): Left) -> Gone {
-        Gone { receipts, unaccounted }
+impl From<Left> for Departure {
+    fn from(Left(receipts, unaccounted): Left) -> Departure {
+        Departure { receipts, unaccounted }
     }
 }
 

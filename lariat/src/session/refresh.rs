@@ -5,7 +5,7 @@ use super::state::{Error, State};
 use super::{Manager, Told, check};
 use crate::receipt::Receipt;
 use crate::spec::{ServerSpec, Servers};
-use crate::start::talk::Gone;
+use crate::start::talk::Departure;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -29,8 +29,8 @@ pub struct Change {
 /// What is to be done about one name.
 enum Step {
     Keep,
-    Replace(oneshot::Receiver<Gone>),
-    Remove(oneshot::Receiver<Gone>, Arc<View>),
+    Replace(oneshot::Receiver<Departure>),
+    Remove(oneshot::Receiver<Departure>, Arc<View>),
     Start(Arc<View>),
     /// Told to end by a refresh that was given up; start it when it has.
     After(Arc<View>, Arc<ServerSpec>),
@@ -74,12 +74,14 @@ impl Manager {
                 Step::Keep => {}
                 Step::Start(view) => views.push(view),
                 Step::Replace(reply) => {
-                    let Gone { receipts, unaccounted } = reply.await.map_err(|_| Error::Closed)?;
+                    let Departure { receipts, unaccounted } =
+                        reply.await.map_err(|_| Error::Closed)?;
                     change.receipts.extend(receipts);
                     change.unaccounted.extend(unaccounted.then_some(name));
                 }
                 Step::Remove(reply, view) => {
-                    let Gone { receipts, unaccounted } = reply.await.map_err(|_| Error::Closed)?;
+                    let Departure { receipts, unaccounted } =
+                        reply.await.map_err(|_| Error::Closed)?;
                     change.receipts.extend(receipts);
                     change.unaccounted.extend(unaccounted.then_some(name));
                     self.forget(&view);

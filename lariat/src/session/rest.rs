@@ -7,7 +7,7 @@ use super::shared::Bridge;
 use crate::mcp::Connection;
 use crate::mcp::connection::{OnlyRun, Wire};
 use crate::start::local::{Receiver, Sender};
-use crate::start::talk::{Gone, Talk};
+use crate::start::talk::{Departure, Talk};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadHalf, WriteHalf};
@@ -31,7 +31,7 @@ pub(super) struct Course {
     /// How often it has left in a row.
     pub(super) crashes: u32,
     /// What must not be forgotten of earlier runs.
-    pub(super) debts: Gone,
+    pub(super) debts: Departure,
     /// When its last run began.
     pub(super) began: Instant,
 }
@@ -44,9 +44,9 @@ pub(super) enum Resting {
     /// It is the pool's.
     Shared(Box<Shared>),
     /// It has left and is about to be started again.
-    Pausing { until: Instant, gone: Gone },
+    Pausing { until: Instant, gone: Departure },
     /// It has left for good.
-    Failed { gone: Gone },
+    Failed { gone: Departure },
 }
 
 /// A server of the session's own, and what is on its way to and from it.

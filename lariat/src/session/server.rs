@@ -12,7 +12,7 @@ use crate::mcp::connection::{Error as ConnectionError, Wire};
 use crate::mcp::{Company, Connection, Rules};
 use crate::spec::{Restart, ServerSpec, Share};
 use crate::start::local::{Leash, Receiver, Sender, Theirs};
-use crate::start::talk::{self, Gone, Heard, Place, Started, Talk, Trace};
+use crate::start::talk::{self, Departure, Heard, Place, Started, Talk, Trace};
 use contain::Member;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,9 +32,9 @@ const STAYED: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Order {
     /// End what runs and run this instead. Answered when that is ready or has failed.
-    Replace(Arc<ServerSpec>, oneshot::Sender<Gone>),
+    Replace(Arc<ServerSpec>, oneshot::Sender<Departure>),
     /// End what runs. Answered when it is gone.
-    End(oneshot::Sender<Gone>),
+    End(oneshot::Sender<Departure>),
 }
 
 /// What others may see and use of a server.
@@ -59,7 +59,7 @@ pub(super) struct Inner {
     trace: Option<Arc<Trace>>,
     pub(super) since: Instant,
     /// How it ended, once it has for good.
-    gone: Option<Gone>,
+    gone: Option<Departure>,
 }
 
 impl View {
@@ -135,7 +135,7 @@ impl View {
     }
 
     /// How it ended, if it has for good.
-    pub(super) fn gone(&self) -> Option<Gone> {
+    pub(super) fn gone(&self) -> Option<Departure> {
         self.inner().gone.clone()
     }
 
@@ -149,7 +149,7 @@ impl View {
         }
     }
 
-    /// It is as it was in the program before, which nobody is told of.
+    /// Takes over the state that the program before this one had. Nothing has changed, so nobody is told.
     #[cfg(all(target_os = "linux", feature = "cli"))]
     pub(super) fn show(&self, state: State) {
         self.state.send_replace(state);
@@ -232,7 +232,7 @@ pub(super) enum Stop {
 }
 
 /// Somebody who waits for a replacement, with what was ended for it.
-pub(super) type Waiting = Option<(oneshot::Sender<Gone>, Gone)>;
+pub(super) type Waiting = Option<(oneshot::Sender<Departure>, Departure)>;
 
 /// From where on a server is driven.
 pub(super) enum Begin {
@@ -270,7 +270,7 @@ impl Driver {
                             .await
                         }
                         Begin::At(Resting::Shared(shared)) => {
-                            (self.stay_shared(*shared).await, Gone::default())
+                            (self.stay_shared(*shared).await, Departure::default())
                         }
                         _ => {
                             self.view.enter(&self.house, State::Starting);
@@ -317,7 +317,7 @@ impl Driver {
     }
 
     /// It left: what now.
-    fn left(&mut self, why: Arc<str>, was_ready: bool, gone: Gone) -> Resting {
+    fn left(&mut self, why: Arc<str>, was_ready: bool, gone: Departure) -> Resting {
         self.course.crashes += 1;
         let crashes = self.course.crashes;
         let again = self.view.spec().restart == Restart::Always;
@@ -336,7 +336,7 @@ impl Driver {
     }
 
     /// Waits before it is started again; or until it is told something else.
-    async fn pause(&mut self, until: Instant, gone: &Gone) -> Option<Option<Order>> {
+    async fn pause(&mut self, until: Instant, gone: &Departure) -> Option<Option<Order>> {
         loop {
             tokio::select! {
                 biased;
@@ -349,7 +349,7 @@ impl Driver {
     }
 
     /// Waits, without a server, until it is told something.
-    async fn next_order(&mut self, gone: &Gone) -> Option<Order> {
+    async fn next_order(&mut self, gone: &Departure) -> Option<Order> {
         loop {
             tokio::select! {
                 biased;
@@ -366,7 +366,7 @@ impl Driver {
     }
 
     /// It has ended for good.
-    fn over(&self, mut gone: Gone) -> Gone {
+    fn over(&self, mut gone: Departure) -> Departure {
         let last = gone.receipts.last().cloned().map(Arc::new);
         gone.add(self.course.debts.clone());
         self.view.inner().gone = Some(gone.clone());
@@ -375,18 +375,20 @@ impl Driver {
     }
 
     /// Starts it, and stays with it until it is gone.
-    async fn run(&mut self, waiting: &mut Waiting) -> (Stop, Gone) {
+    async fn run(&mut self, waiting: &mut Waiting) -> (Stop, Departure) {
         let failed = |why: String| Stop::Left { why: why.into(), was_ready: false };
         let spec = self.view.spec();
         if let (Some(pool), true) = (self.house.pool.clone(), spec.share != Share::Never) {
-            return (self.run_shared(&pool, &spec, waiting).await, Gone::default());
+            return (self.run_shared(&pool, &spec, waiting).await, Departure::default());
         }
         let (mut talk, theirs, streams) = match Talk::new(&self.house.household, &self.view.name) {
             Ok(made) => made,
-            Err(e) => return (failed(format!("its streams cannot be made: {e}")), Gone::default()),
+            Err(e) => {
+                return (failed(format!("its streams cannot be made: {e}")), Departure::default());
+            }
         };
         if !self.view.tie(talk.leash(), talk.trace()) {
-            return (Stop::Told(None), Gone::default());
+            return (Stop::Told(None), Departure::default());
         }
         let rules = Rules { tools: spec.tools.clone(), capabilities: spec.capabilities.clone() };
         let pulse = streams.pulse;
@@ -396,7 +398,7 @@ impl Driver {
         // Waiting for others is not the server's own time.
         let turn = tokio::select! {
             biased;
-            order = self.orders.recv() => return (Stop::Told(order), Gone::default()),
+            order = self.orders.recv() => return (Stop::Told(order), Departure::default()),
             turn = talk::turn() => turn,
         };
         let stop = tokio::select! {
@@ -432,7 +434,7 @@ impl Driver {
         connection: Connection,
         mut conversation: Spoken,
         mut listed: u64,
-    ) -> (Stop, Gone) {
+    ) -> (Stop, Departure) {
         loop {
             let stop = self.attend(&mut talk, &mut conversation, &connection, &mut listed).await;
             if let Some(stop) = stop {
@@ -447,13 +449,18 @@ impl Driver {
                     conversation = Conversation::of(own.life, own.wire);
                 }
                 // Nobody else takes it.
-                _ => return (Stop::Told(None), Gone { unaccounted: true, ..Gone::default() }),
+                _ => {
+                    return (
+                        Stop::Told(None),
+                        Departure { unaccounted: true, ..Departure::default() },
+                    );
+                }
             }
         }
     }
 
     /// Ends what runs, and says how it went.
-    async fn end(&self, stop: Stop, mut talk: Talk, conversation: Spoken) -> (Stop, Gone) {
+    async fn end(&self, stop: Stop, mut talk: Talk, conversation: Spoken) -> (Stop, Departure) {
         if matches!(stop, Stop::Told(_)) {
             // First of all, so that what is in flight knows why it fails.
             self.view.inner().told = true;
@@ -475,7 +482,7 @@ impl Driver {
         (stop, gone)
     }
 
-    /// Waits, while it is ready, until it is not to be or cannot be; nothing if it is to rest.
+    /// Stays with a server that is ready until it leaves or is told to end; `None` if everything is to rest.
     async fn attend(
         &mut self,
         talk: &mut Talk,

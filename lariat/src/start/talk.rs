@@ -89,21 +89,21 @@ impl Household {
 
 /// How a server ended, as far as anybody could tell.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gone {
+pub(crate) struct Departure {
     /// Of its last run, and of those before that left something.
     pub(crate) receipts: Vec<Receipt>,
     /// True if something ran and nobody can say what became of it.
     pub(crate) unaccounted: bool,
 }
 
-impl Gone {
+impl Departure {
     /// What must not be forgotten when it is started again.
-    pub(crate) fn debts(mut self) -> Gone {
+    pub(crate) fn debts(mut self) -> Departure {
         self.receipts.retain(|receipt| !receipt.survivors.is_empty());
         self
     }
 
-    pub(crate) fn add(&mut self, other: Gone) {
+    pub(crate) fn add(&mut self, other: Departure) {
         self.receipts.extend(other.receipts);
         self.unaccounted |= other.unaccounted;
     }
@@ -356,17 +356,17 @@ impl Talk {
     }
 
     /// Ends it by the ladder, its stdin being closed, and waits until it is accounted for.
-    pub(crate) async fn end(&mut self) -> Gone {
+    pub(crate) async fn end(&mut self) -> Departure {
         self.end_by(&[Order::Close]).await
     }
 
     /// The same for one that has had its time to leave in.
-    pub(crate) async fn hasten(&mut self) -> Gone {
+    pub(crate) async fn hasten(&mut self) -> Departure {
         // A holder of another version may not know how to make haste.
         self.end_by(&[Order::Close, Order::Hasten]).await
     }
 
-    async fn end_by(&mut self, orders: &[Order]) -> Gone {
+    async fn end_by(&mut self, orders: &[Order]) -> Departure {
         let ladder = self.household.ladder;
         let longest = ladder.grace + ladder.linger + ladder.term_grace + ladder.look + OVERDUE;
         let asked = timeout(longest, async {
@@ -402,6 +402,6 @@ impl Talk {
             (receipt, _) => receipt,
         };
         let unaccounted = receipt.is_none() && self.executed && !(in_time && self.noted.is_none());
-        Gone { receipts: receipt.into_iter().collect(), unaccounted }
+        Departure { receipts: receipt.into_iter().collect(), unaccounted }
     }
 }

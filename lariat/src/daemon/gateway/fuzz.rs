@@ -4,7 +4,7 @@
 use super::{Caller, Gateway, Target};
 use crate::daemon::config::Config;
 use crate::daemon::http;
-use crate::daemon::web::{Busy, Pulse};
+use crate::daemon::web::{Activity, Busy};
 use crate::dice::{self, Dice};
 use crate::pool::{self, Pool};
 use contain::{Choice, Ladder};
@@ -98,7 +98,7 @@ async fn requests_that_make_no_sense_are_answered_or_the_connection_ends() {
                     let target = Target::of(&path, request.uri().query());
                     let target = target.unwrap_or(Target::One(path));
                     let caller = Caller { principal: &principal, target: &target };
-                    gateway.answer(caller, Busy::new(&Arc::new(Pulse::new())), request).await
+                    gateway.answer(caller, Busy::new(&Arc::new(Activity::new())), request).await
                 }
             };
             http::converse(far, answer, std::future::pending(), stopped).await;

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long a host that has closed its end is answered: as long as a server of its own would have.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long a wrapper may take to say what it wants, and to let go of the streams.
 const INTRODUCTION: Duration = Duration::from_secs(10);
@@ -441,7 +441,7 @@ async fn listen(speaking: &mut Speaking) {
         Said::InVain if mouth.part(true) => SoFar::Together,
         Said::InVain => SoFar::Answered,
         Said::Yes => {
-            mouth.finish(LAST_ANSWERS).await;
+            mouth.finish(LAST_WORDS).await;
             SoFar::Answered
         }
     };
@@ -464,7 +464,7 @@ async fn say(inlet: &Inlet, mouth: &mut Mouth, patience: &mut Option<Instant>) -
         biased;
         said = &mut saying => Ok(said),
         () = inlet.hung_up() => {
-            let until = *patience.get_or_insert_with(|| Instant::now() + LAST_ANSWERS);
+            let until = *patience.get_or_insert_with(|| Instant::now() + LAST_WORDS);
             timeout_at(until, saying).await
         }
     };

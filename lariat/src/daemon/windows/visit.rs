@@ -1,6 +1,6 @@
 //! A connection by TCP, until it ends. Nothing rests here yet.
 
-use super::crowd::Guest;
+use super::connections::Guest;
 use super::http;
 use super::page::Page;
 use super::web::{Presence, answer};

@@ -51,7 +51,7 @@ pub(crate) struct Wire<I, O> {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     pub(super) frames: Frames,
-    /// What not everybody has yet who is to have it.
+    /// Lines for clients whose queues were full, in the order in which they came.
     pub(super) undelivered: VecDeque<(Port, Vec<u8>)>,
 }
 

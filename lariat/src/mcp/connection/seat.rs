@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 /// How long a client that says nothing more is kept for what it has asked.
-const LAST_ANSWERS: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 30_000 });
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(30);
 
 /// What was read at once is handed over up to this many bytes.
 const BATCH: usize = 64 << 10;
@@ -27,6 +27,16 @@ impl Connection {
     pub async fn attach(
         &self,
         reader: impl AsyncRead + Send + Unpin,
+        writer: impl AsyncWrite + Send + Unpin,
+    ) -> Result<(), Error> {
+        self.attach_for(LAST_ANSWERS, reader, writer).await
+    }
+
+    /// The same; a client that says nothing more is kept that long for what it has asked.
+    pub(super) async fn attach_for(
+        &self,
+        patience: Duration,
+        reader: impl AsyncRead + Send + Unpin,
         mut writer: impl AsyncWrite + Send + Unpin,
     ) -> Result<(), Error> {
         let mut life = self.0.life.subscribe();
@@ -34,7 +44,7 @@ impl Connection {
         let outcome = {
             let mut writing = pin!(queue::write(&mut writer, &mut parcels));
             let (outcome, listens) = tokio::select! {
-                outcome = chair.serve(reader) => (outcome, true),
+                outcome = chair.serve(reader, patience) => (outcome, true),
                 _ = &mut writing => (Ok(()), false),
                 _ = life.wait_for(|life| *life != Life::Open) => (Err(Error::Closed), true),
             };
@@ -222,9 +232,9 @@ impl Chair {
 
     /// Listens, and then waits for what the client has asked: one that has said all it will (a script
     /// at the end of a pipe) is not one that has left.
-    async fn serve(&self, reader: impl AsyncRead + Unpin) -> Result<(), Error> {
+    async fn serve(&self, reader: impl AsyncRead + Unpin, patience: Duration) -> Result<(), Error> {
         self.listen(reader).await?;
-        self.last_answers(LAST_ANSWERS).await;
+        self.last_answers(patience).await;
         Ok(())
     }
 

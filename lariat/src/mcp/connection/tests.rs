@@ -56,7 +56,7 @@ fn attach(connection: &Connection) -> (BufReader<DuplexStream>, JoinHandle<Resul
     let connection = connection.clone();
     let attached = tokio::spawn(async move {
         let (reader, writer) = split(far);
-        connection.attach(reader, writer).await
+        connection.attach_for(Duration::from_millis(300), reader, writer).await
     });
     (BufReader::new(near), attached)
 }
