@@ -130,7 +130,7 @@ impl Entry {
         let began_ms = self.began_ms.load(Ordering::Relaxed);
         let pulse = self.pulse.get().map(Shown::number);
         let told = Told { began_ms, pulse, status: status.clone() };
-        let draft = self.path.with_extension("state.new");
+        let draft = self.draft();
         let _untold = serde_json::to_vec(&told)
             .map_err(io::Error::from)
             .and_then(|text| replace(&beside(&self.path), &draft, &text));
@@ -161,9 +161,14 @@ impl Entry {
 
     /// Says nothing any more.
     pub(super) fn hush(&self) {
-        for beside in [beside(&self.path), sharing::beside(&self.path)] {
+        for beside in [beside(&self.path), self.draft(), sharing::beside(&self.path)] {
             let _never_told = fs::remove_file(beside);
         }
+    }
+
+    /// Where a status is written before it has its name; whoever writes may be killed in between.
+    fn draft(&self) -> PathBuf {
+        self.path.with_extension("state.new")
     }
 
     /// Takes over a session whose processes have died: its next receipt begins where theirs would.
