@@ -8,11 +8,14 @@
 mod books;
 #[path = "host/finish.rs"]
 mod finish;
+#[path = "host/page.rs"]
+mod page;
 #[path = "host/place.rs"]
 mod place;
 
 use books::{assert_nothing_left, events, pages};
 use finish::finish;
+use page::documented;
 use place::{PATIENCE, Place};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
@@ -71,6 +74,7 @@ fn a_receipt_is_one_object_with_the_fields_of_the_contract() {
     assert_eq!(text.find('\n'), Some(text.len() - 1), "one line: {text}");
     let receipt: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(fields(&receipt), BTreeSet::from(TOP));
+    assert!(documented("A receipt").is_superset(&BTreeSet::from(TOP)), "docs/guide/json.md");
     let ways = BTreeSet::from(["seen", "left", "asked", "killed"]);
     assert_eq!(fields(&receipt["processes"]), ways);
     assert_eq!(receipt["server"], "worker");

@@ -5,6 +5,8 @@
 mod books;
 #[path = "host/finish.rs"]
 mod finish;
+#[path = "host/page.rs"]
+mod page;
 #[path = "host/place.rs"]
 mod place;
 #[path = "ps/session.rs"]
@@ -12,6 +14,7 @@ mod session;
 
 use books::{assert_nothing_left, events, pages};
 use finish::finish;
+use page::documented;
 use place::{PATIENCE, Place};
 use serde_json::{Value, json};
 use session::Session;
@@ -53,6 +56,8 @@ fn a_living_session_is_listed_with_what_it_costs() {
     let [one] = &list.as_array().unwrap()[..] else { panic!("{list}") };
     let keys: BTreeSet<&str> = one.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys, BTreeSet::from(FIELDS));
+    let unsaid: Vec<_> = keys.difference(&documented("`lariat ps --json`")).copied().collect();
+    assert_eq!(unsaid, [""; 0], "in docs/guide/json.md");
     assert_eq!((&one["server"], &one["state"]), (&json!("sh"), &json!("ready")));
     assert_eq!((&one["within"], &one["evidence"]), (&Value::Null, &json!([])));
     assert_eq!(one["wrapper"], session.child.id());
