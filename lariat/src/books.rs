@@ -422,12 +422,10 @@ impl Entry {
     fn look(&self, here: &Place) -> Report {
         let report = match Mark::from_number(self.page.mark) {
             Some(mark) if !self.page.place.is_of_another_boot(here) => {
-                let known: Vec<Member> = self
-                    .unfinished()
-                    .iter()
-                    .flat_map(|e| &e.survivors)
-                    .filter_map(process)
-                    .collect();
+                // In another namespace they have other numbers.
+                let earlier = self.unfinished().filter(|_| self.page.place.shares_pids(here));
+                let known = earlier.iter().flat_map(|earlier| &earlier.survivors);
+                let known: Vec<Member> = known.filter_map(process).collect();
                 contain::sweep(mark, self.page.leaf.as_deref(), &known, SWEEP_LOOK)
             }
             _ => Report::nothing(contain::Backend::Descent),

@@ -194,6 +194,13 @@ fn a_proc_of_another_pid_namespace_is_125() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains("another pid namespace"), "{said}");
+    // Nobody would be found there, which is not that there is nobody.
+    for verb in ["ps", "tree", "reap"] {
+        let output = finish(&mut within(&[lariat, verb, "--state-dir", text(&state)]));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{verb}: {said}");
+        assert!(said.contains("another pid namespace"), "{verb}: {said}");
+    }
 }
 
 #[test]

@@ -206,6 +206,24 @@ fn under_another_name_of_the_machine() {
     assert_swept(&place);
 }
 
+/// The first process of a namespace is killed, and all in there with it: nobody can be in there to write that down.
+#[test]
+fn whose_namespace_has_gone() {
+    if !rustix::process::geteuid().is_root()
+        || fs::read_link("/proc/self/ns/pid").unwrap().as_os_str() != "pid:[4026531836]"
+    {
+        return;
+    }
+    let place = Place::new();
+    let before = ["unshare", "-p", "-f", "--kill-child", "--mount-proc"];
+    let mut session = Session::start(&place, &before, "trap '' TERM; echo up; sleep 100 & wait");
+    assert_eq!(sessions(&place), 1);
+    session.wrapper.kill().unwrap();
+    session.assert_gone();
+    ps(&place);
+    assert_nothing_left(&place);
+}
+
 /// `lariat ps` that cannot open this. Nothing if there is no strace; `./test` says so.
 fn blind_ps(place: &Place, path: &str, error: &str) -> Option<Output> {
     let run = place.lariat("ps");

@@ -406,11 +406,13 @@ mod tests {
         assert!(
             entry.settle(&Reason::Closed, Report::nothing(Backend::Descent)).unwritten.is_none()
         );
-        let cases: [(&[&str], bool); 4] = [
+        let cases: [(&[&str], bool); 5] = [
             // It was given another name while it ran.
             (&["machine"], true),
             (&["machine", "boot"], false),
-            (&["pid_namespace"], false),
+            // In it, if this is outside of all others.
+            (&["pid_namespace"], page["place"]["pid_namespace"] == "pid:[4026531836]"),
+            (&["pid_namespace", "boot", "machine"], false),
             (&["boot"], true),
         ];
         for (keys, wanted) in cases {

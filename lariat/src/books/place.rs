@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 
+/// The pid namespace that all others are in has this number since Linux 3.8.
+const OUTERMOST: &str = "pid:[4026531836]";
+
 /// Where pids mean what they say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
@@ -44,9 +47,13 @@ impl Place {
     }
 
     /// True if a crash there is finished from here. Another machine or container may share the
-    /// directory: its pids mean nothing here. After a reboot its processes are gone anyway.
+    /// directory: its pids mean nothing here. After a reboot its processes are gone anyway, and outside of
+    /// all containers everybody can be seen, by the mark.
     pub(super) fn is_finished_from(&self, here: &Place) -> bool {
-        self.shares_pids(here) || (self.is_on(here) && self.is_of_another_boot(here))
+        let boot_is_known = !self.boot.is_empty() && !here.boot.is_empty();
+        self.shares_pids(here)
+            || (self.is_on(here) && self.is_of_another_boot(here))
+            || (boot_is_known && self.boot == here.boot && here.pid_namespace == OUTERMOST)
     }
 }
 

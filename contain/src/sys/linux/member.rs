@@ -52,14 +52,19 @@ impl Member {
             Err(Errno::SRCH) => return Ok(false),
             fd => fd.ok(),
         };
-        match procfs::read_stat(self.pid) {
-            Ok(stat) if stat.start == self.start => {}
-            Ok(_) | Err(Errno::NOENT | Errno::SRCH) => return Ok(false),
-            // Whether it is still the same cannot be known, so nobody is signalled.
-            Err(e) => return Err(e),
+        // Whether it is still the same may not be known, and nobody is signalled then.
+        let is_it = || match procfs::read_stat(self.pid) {
+            Ok(stat) => Ok(stat.start == self.start),
+            Err(Errno::NOENT | Errno::SRCH) => Ok(false),
+            Err(e) => Err(e),
+        };
+        if !is_it()? {
+            return Ok(false);
         }
-        let sent = match fd {
-            Some(fd) => pidfd_send_signal(&fd, signal),
+        let sent = match fd.map(|fd| pidfd_send_signal(&fd, signal)) {
+            // A filter may refuse this call alone.
+            Some(Err(Errno::NOSYS | Errno::PERM)) if is_it()? => kill_process(pid, signal),
+            Some(sent) => sent,
             None => kill_process(pid, signal),
         };
         match sent {

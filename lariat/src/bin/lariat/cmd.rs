@@ -22,7 +22,7 @@ mod tree;
 mod trial;
 mod uninstall;
 
-use crate::{env, show};
+use crate::{env, shelf, show};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use lariat::books::Books;
 use std::path::PathBuf;
@@ -81,12 +81,12 @@ pub(crate) fn main() -> ExitCode {
     };
     match &cli.verb {
         // They do it themselves.
-        Verb::Run(_)
-        | Verb::Probe(_)
-        | Verb::Reap(_)
-        | Verb::Ps(_)
-        | Verb::Tree(_)
-        | Verb::Top(_) => {}
+        Verb::Run(_) | Verb::Probe(_) => {}
+        Verb::Reap(_) | Verb::Ps(_) | Verb::Tree(_) | Verb::Top(_) => {
+            if let Err(code) = shelf::sees_processes() {
+                return code;
+            }
+        }
         // They look, and looking changes nothing.
         Verb::Doctor(_) | Verb::Hosts(_) => {}
         Verb::Demo(_) | Verb::Trial(_) => finish_crashed(None),

@@ -18,6 +18,19 @@ pub(crate) fn find(given: Option<&PathBuf>) -> Result<(PathBuf, Option<Books>), 
     Ok((dir, books))
 }
 
+/// Says so if `/proc` is not there, or shows processes that have other numbers here: a look would find nobody.
+pub(crate) fn sees_processes() -> Result<(), ExitCode> {
+    let me = std::process::id().to_string();
+    let why = match std::fs::read_link("/proc/self") {
+        Ok(who) if who.as_os_str() == me.as_str() => return Ok(()),
+        Ok(_) => io::Error::other("it is that of another pid namespace"),
+        Err(error) => error,
+    };
+    let advice = "mount it anew: mount -t proc proc /proc";
+    show::failure("cannot see processes in /proc", Some(&why), advice);
+    Err(ExitCode::FAILURE)
+}
+
 /// Says that something of the books cannot be read.
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> ExitCode {
     let what = format!("cannot read {}", path.display());
