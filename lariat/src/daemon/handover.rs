@@ -156,15 +156,43 @@ pub(super) async fn heard(mut line: UnixStream) -> io::Result<Asked> {
 
 /// Becomes the next daemon. If this returns, it could not be, and whoever asked knows why.
 pub(super) async fn hand_over(estate: Estate<'_>, mut asked: Asked) {
-    let why = match attempt(&estate, &asked).await {
-        Ok(never) => match never {},
-        Err(why) => why,
+    let word = match new_door(estate.desk, asked.request.http) {
+        Err(why) => Word::No { why, stays: true },
+        Ok(door) => match attempt(&estate, &asked, door.as_ref()).await {
+            Ok(never) => match never {},
+            // Who connects anew would not be known to the next daemon, and this one has no door then.
+            Err(why) => Word::No { why, stays: estate.desk.web.has_clients() },
+        },
     };
     // It may have left.
-    let _unheard = asked.line.write_all(&Word::No { why }.line()).await;
+    let _unheard = asked.line.write_all(&word.line()).await;
 }
 
-async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Infallible, String> {
+/// Where the next daemon is to listen by TCP, unless this one does already: what cannot be had must be known before
+/// there is no way back.
+fn new_door(desk: &Desk, wanted: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
+    match (wanted, desk.web.address()) {
+        (None, Some(there)) if desk.web.has_clients() => {
+            Err(format!("it has clients at http://{there}, and the next would not listen there"))
+        }
+        (Some(wanted), there) if there.is_none_or(|there| !fits(there, wanted)) => {
+            let bound = TcpListener::bind(wanted);
+            bound.map(Some).map_err(|e| format!("the next could not listen at {wanted}: {e}"))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether a listener is where one is wanted.
+fn fits(there: SocketAddr, wanted: SocketAddr) -> bool {
+    wanted == there || (wanted.port() == 0 && wanted.ip() == there.ip())
+}
+
+async fn attempt(
+    estate: &Estate<'_>,
+    asked: &Asked,
+    door: Option<&TcpListener>,
+) -> Result<Infallible, String> {
     let Estate { desk, outside, .. } = estate;
     if asked.request.version != VERSION {
         return Err("it hands over what the next would not understand".into());
@@ -189,7 +217,7 @@ async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Infallible, Strin
             () if !desk.pool.is_settled() => "a server is being started or ended",
             () if !desk.registry.is_settled() => "a session is being changed or ended",
             () if desk.rest.is_arriving() => "a host is about to join",
-            () => match rest(estate, asked, until).await {
+            () => match rest(estate, asked, door, until).await {
                 Ok(never) => return Ok(never),
                 Err(Unable::Failed(why)) => return Err(why),
                 Err(Unable::Busy(why)) => why,
@@ -203,7 +231,12 @@ async fn attempt(estate: &Estate<'_>, asked: &Asked) -> Result<Infallible, Strin
 }
 
 /// Has everything rest, becomes the next, or has everything go on.
-async fn rest(estate: &Estate<'_>, asked: &Asked, until: Instant) -> Result<Infallible, Unable> {
+async fn rest(
+    estate: &Estate<'_>,
+    asked: &Asked,
+    door: Option<&TcpListener>,
+    until: Instant,
+) -> Result<Infallible, Unable> {
     let desk = estate.desk;
     // Whoever has asked something is answered while servers still answer.
     let visits = &desk.web.visits;
@@ -229,7 +262,7 @@ async fn rest(estate: &Estate<'_>, asked: &Asked, until: Instant) -> Result<Infa
             desk.web.call(true);
             desk.pool.rest(true);
             let became = match timeout(LIES_DOWN, lain_down(desk)).await {
-                Ok(()) => become_next(estate, asked),
+                Ok(()) => become_next(estate, asked, door),
                 Err(_) => Err(Unable::Busy("somebody does not rest")),
             };
             desk.pool.rest(false);
@@ -274,7 +307,11 @@ enum Unable {
     Failed(String),
 }
 
-fn become_next(estate: &Estate<'_>, asked: &Asked) -> Result<Infallible, Unable> {
+fn become_next(
+    estate: &Estate<'_>,
+    asked: &Asked,
+    door: Option<&TcpListener>,
+) -> Result<Infallible, Unable> {
     let Estate { desk, listener, lock, .. } = estate;
     if !rests(desk) {
         return Err(Unable::Busy("somebody does not rest"));
@@ -309,7 +346,7 @@ fn become_next(estate: &Estate<'_>, asked: &Asked) -> Result<Infallible, Unable>
         heirs,
         listener: listener.as_raw_fd(),
         lock: *lock,
-        doors: desk.web.listener().into_iter().collect(),
+        doors: desk.web.listener().into_iter().chain(door.map(AsRawFd::as_raw_fd)).collect(),
         line: asked.line.as_raw_fd(),
         directory: asked.directory.as_raw_fd(),
         streams: asked.streams.each_ref().map(AsRawFd::as_raw_fd),
@@ -379,13 +416,14 @@ impl Inheritance {
 
     /// A listener that is wanted and there already: whoever has come meanwhile waits in it.
     pub fn door(&mut self, wanted: SocketAddr) -> Option<TcpListener> {
-        let fits = |door: &TcpListener| {
-            let there = door.local_addr().ok()?;
-            let is_any = wanted.port() == 0 && wanted.ip() == there.ip();
-            (is_any || wanted == there).then_some(())
-        };
-        let at = self.doors.iter().position(|door| fits(door).is_some())?;
+        let is_it = |door: &TcpListener| door.local_addr().is_ok_and(|there| fits(there, wanted));
+        let at = self.doors.iter().position(is_it)?;
         Some(self.doors.remove(at))
+    }
+
+    /// Closes the listeners that nobody wants any more, and says where they were.
+    pub fn close_doors(&mut self) -> Vec<SocketAddr> {
+        self.doors.drain(..).filter_map(|door| door.local_addr().ok()).collect()
     }
 
     /// Says to whoever was started to replace the daemon that it is there.

@@ -110,6 +110,18 @@ impl Web {
         self.connections.is_empty() && self.opened().as_ref().is_none_or(has_none)
     }
 
+    /// Where it listens, if it does.
+    #[cfg(target_os = "linux")]
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.opened().as_ref().map(|opened| opened.page.address)
+    }
+
+    /// True if somebody has a session of MCP here.
+    #[cfg(target_os = "linux")]
+    pub(super) fn has_clients(&self) -> bool {
+        self.opened().as_ref().is_some_and(|opened| !opened.page.gateway.is_empty())
+    }
+
     /// Serves the page by this door.
     pub(super) fn open(&self, desk: &Desk, door: Door) -> io::Result<()> {
         self.open_locked(&mut self.opened(), desk, door).map(|_page| ())

@@ -363,11 +363,19 @@ async fn is_unused(hub: &Arc<Hub>, pool: &Handle) {
     }
 }
 
+/// Why the conversation with a server is over.
+async fn why_over(ended: Ended, talk: &mut Talk) -> String {
+    match ended {
+        Ended::TooLong => "it said a line that is longer than 64 MiB".into(),
+        Ended::Output | Ended::Input => talk.why_left().await,
+    }
+}
+
 /// Waits for the handshake, if there is one.
 async fn greet(
     hub: &Hub,
     talk: &mut Talk,
-    mut running: Pin<&mut impl Future>,
+    mut running: Pin<&mut impl Future<Output = Ended>>,
     mut greeted: oneshot::Receiver<Result<(), Error>>,
 ) -> Result<(), String> {
     loop {
@@ -377,7 +385,7 @@ async fn greet(
                 Ok(Err(Error::Closed)) | Err(_) => Err(talk.why_left().await),
                 Ok(greeted) => greeted.map_err(|e| e.to_string()),
             },
-            _ended = running.as_mut() => return Err(talk.why_left().await),
+            ended = running.as_mut() => return Err(why_over(ended, talk).await),
             heard = talk.next() => if let Heard::Left(why) = heard {
                 // What it said before it left is still heard, below.
                 if hub.is_private() {
@@ -394,7 +402,7 @@ async fn attend(
     hub: &Arc<Hub>,
     pool: &Handle,
     talk: &mut Talk,
-    mut running: Pin<&mut impl Future>,
+    mut running: Pin<&mut impl Future<Output = Ended>>,
     empty_since: &mut Option<Instant>,
 ) -> Stop {
     let mut told = hub.told.subscribe();
@@ -450,8 +458,8 @@ async fn attend(
             biased;
             () = is_told(&mut told) => return Stop::Told,
             how = is_parted(&mut parted) => return Stop::Parted(how),
-            _ended = running.as_mut() => {
-                let why = talk.why_left().await;
+            ended = running.as_mut() => {
+                let why = why_over(ended, talk).await;
                 return Stop::Left(left(hub, talk, why));
             }
             heard = talk.next() => if let Heard::Left(why) = heard {

@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use trials::until;
@@ -376,43 +376,54 @@ fn all() {
     stage.close();
 }
 
-/// Where the next offers nothing by HTTP, everything of that ends and nothing else.
+/// A next daemon that would not listen for clients by HTTP, or could not, is refused, and nobody notices. Where
+/// there are no such clients, nobody listens any more.
 fn gone() {
     let mut stage = Stage::offering(&BOTH);
     let mut caller = Caller::greeted(&stage, "/servers/own/mcp");
-    caller.whoami("whoami", 0, 0);
+    let own = caller.whoami("whoami", 0, 0);
     let mut host = stage.join();
+    let server = host.server();
     stage.forget_options();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("one").to_string();
+    let said = stage.refused(&["--http", &address]);
+    assert!(said.contains("could not listen at"), "{said}");
+    assert_eq!(caller.whoami("whoami", 1, 0), own);
+    let said = stage.refused(&[]);
+    assert!(said.contains("would not listen there"), "{said}");
+    assert_eq!(caller.whoami("whoami", 2, 0), own);
+    caller.send("DELETE", "", "");
+    assert_eq!(caller.head().0, 204);
     stage.replace();
-    let mut rest = Vec::new();
-    let end = caller.stream.read_to_end(&mut rest);
-    assert!(end.is_ok_and(|count| count == 0), "its connection has closed");
+    assert!(TcpStream::connect(stage.page()).is_err(), "somebody listens there");
+    let said = fs::read_to_string(stage.path("stderr")).unwrap_or_default();
+    assert!(said.contains("nobody listens at"), "{said}");
     assert!(until(PATIENCE, || stage.servers().len() == 1), "its server has ended");
-    assert_eq!(host.about()["sins"], json!([]), "who has joined stays");
+    assert_eq!(host.server(), server, "who has joined stays");
     drop(host);
     stage.close();
 }
 
-/// Somebody who takes no events and waits for long keeps the daemon what it is: it makes way, and answers.
+/// Somebody who takes no events and waits for long keeps the daemon what it is, until he is answered: clients by
+/// HTTP would not be known to the next.
 fn too_long() {
     let mut stage = Stage::offering(&BOTH);
-    let daemon = stage.daemon();
     let mut caller = Caller::greeted(&stage, "/servers/own/mcp");
+    let mut other = Caller::greeted(&stage, "/servers/own/mcp");
+    let own = other.whoami("whoami", 0, 0);
     let mut host = stage.join();
     let server = host.server();
     let params = json!({"name": "whoami", "arguments": {"who": "me", "nonce": 3, "late": 7000}});
     caller.post("tools/call", &params, "Accept: application/json\r\n");
-    stage.start_next();
-    let said = fs::read_to_string(stage.path("stderr")).unwrap_or_default();
+    let said = stage.refused(&[]);
     assert!(said.contains("waits for an answer by HTTP"), "{said}");
     assert_eq!(caller.answer()["result"]["structuredContent"]["nonce"], json!(3));
+    stage.replace();
+    assert_eq!(other.whoami("whoami", 1, 0), own);
     assert_eq!(host.server(), server, "who has joined stays");
-    let mut late = stage.join();
-    assert_ne!(late.server(), server, "who comes later is the next one's");
-    drop(caller);
+    drop((caller, other));
     host.leave();
-    late.leave();
-    assert!(until(PATIENCE, || !daemon.is_alive()), "it stays for nobody");
     stage.close();
 }
 

@@ -337,6 +337,7 @@ pub(crate) fn ask_to_become(stage: &Stage, program: &impl AsFd) -> Value {
     let line = UnixStream::connect(stage.path("state/daemon.sock")).expect("a daemon");
     let request = json!({
         "version": 3, "state_dir": stage.path("state"), "args": ["lariat", "daemon"], "env": [],
+        "http": "127.0.0.1:0",
     });
     let here = fs::File::open(".").expect("a directory");
     let nothing = fs::File::open("/dev/null").expect("nothing");

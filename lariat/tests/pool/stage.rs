@@ -139,6 +139,17 @@ impl Stage {
         self.start_daemon(&["--replace"]);
     }
 
+    /// A daemon that is not to replace the one there is. Gives what it has said.
+    pub(crate) fn refused(&self, options: &[&str]) -> String {
+        let said = || fs::read_to_string(self.path("stderr")).unwrap_or_default();
+        let before = said().len();
+        let mut command = self.lariat("daemon");
+        command.arg("--replace").args(&self.options).args(options).stdin(Stdio::null());
+        let status = command.stdout(Stdio::null()).status().expect("it");
+        assert_eq!(status.code(), Some(1), "{}", said());
+        said().split_off(before)
+    }
+
     /// What is in the event log.
     pub(crate) fn events(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.path("state/events.jsonl")).unwrap_or_default();

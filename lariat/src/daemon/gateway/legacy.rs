@@ -9,7 +9,7 @@ use super::{Asked, Caller, Gateway, SESSIONS, peek};
 use crate::daemon::http::Answer;
 use crate::daemon::web::Busy;
 use crate::mcp::envelope::{self, Envelope, Items, Line, Members, Shape};
-use crate::mcp::reply::{INTERNAL_ERROR, INVALID_REQUEST, NO_SERVER, error};
+use crate::mcp::reply::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NO_SERVER, error};
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
@@ -163,6 +163,14 @@ impl Gateway {
             _ => None,
         };
         match version {
+            // No later request could name it.
+            Some(version) if !LEGACY.contains(&version.as_str()) => {
+                let known = LEGACY.join(", ");
+                let words = format!(
+                    "it agrees to a revision that is not spoken here; ask for one of {known}"
+                );
+                refusal(StatusCode::BAD_REQUEST, id, INVALID_PARAMS, &words)
+            }
             Some(version) => {
                 session.greeted(version);
                 guard.0 = None;

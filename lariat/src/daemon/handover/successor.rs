@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
@@ -40,6 +41,9 @@ pub(super) struct Request {
     pub(super) state_dir: Bytes,
     pub(super) args: Vec<Bytes>,
     pub(super) env: Vec<Bytes>,
+    /// Where it is to listen by TCP.
+    #[serde(default)]
+    pub(super) http: Option<SocketAddr>,
 }
 
 /// What the daemon has to say.
@@ -50,6 +54,9 @@ pub(super) enum Word {
     No {
         /// A sentence.
         why: String,
+        /// It has clients whom it would lose if it made way, or nobody could take its place.
+        #[serde(default)]
+        stays: bool,
     },
     /// It is the next one now.
     Here,
@@ -72,8 +79,10 @@ impl Word {
 /// Why a daemon has not become the next one. It is as it was, unless it is gone.
 #[derive(Debug)]
 pub enum Declined {
-    /// It says why.
+    /// It says why, and can make way.
     Refused(String),
+    /// It says why, and would lose somebody by making way.
+    Stays(String),
     /// It does not know how, or is not there any more.
     Unable(io::Error),
 }
@@ -85,14 +94,15 @@ pub struct Successor {
     daemon: Member,
 }
 
-/// Asks the daemon at the other end to become this program, with this command line and these variables. To
-/// be called while this process has one thread.
+/// Asks the daemon at the other end to become this program, with this command line and these variables, and to
+/// listen there. To be called while this process has one thread.
 pub fn succeed(
     line: UnixStream,
     daemon: Member,
     state_dir: &Path,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    http: Option<SocketAddr>,
 ) -> Result<Successor, Declined> {
     let bytes = |word: OsString| Bytes(word.into_vec());
     let variable = |(mut name, value): (OsString, OsString)| {
@@ -105,12 +115,14 @@ pub fn succeed(
         state_dir: name_of(state_dir),
         args: args.into_iter().map(bytes).collect(),
         env: env.into_iter().map(variable).collect(),
+        http,
     };
     let mut words = Words::new(line);
     ask(&mut words, &request).map_err(Declined::Unable)?;
     match words.first(BECOMES).map_err(Declined::Unable)? {
         Word::Here => Ok(Successor { words, daemon }),
-        Word::No { why } => Err(Declined::Refused(why)),
+        Word::No { why, stays: false } => Err(Declined::Refused(why)),
+        Word::No { why, stays: true } => Err(Declined::Stays(why)),
         Word::Left { .. } => Err(Declined::Unable(io::ErrorKind::UnexpectedEof.into())),
     }
 }

@@ -71,7 +71,7 @@ pub(crate) struct Args {
     start: bool,
     /// Take over from the daemon that listens there, with its servers and with whoever has joined it.
     /// Where that cannot be, they stay with it, newcomers come here, and it ends when its last has left;
-    /// while it has sessions of the API that is refused, and nothing changes
+    /// while it has sessions of the API or clients by HTTP that is refused, and nothing changes
     #[arg(long, conflicts_with_all = ["print_socket", "start"])]
     replace: bool,
     /// What the program has left that this process was before
@@ -178,7 +178,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     // What it is called in `ps`, however it was started.
     let _unnamed = rustix::thread::set_name(c"lariat-daemon");
     if args.replace && inheritance.is_none() {
-        match replace::make_way(&path, &state_dir) {
+        match replace::make_way(&path, &state_dir, args.http) {
             Ok(Elder::Gone) => {}
             Ok(Elder::Became(successor)) => return replace::stand_for(successor),
             Err(code) => return code,
@@ -215,6 +215,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
             None
         }
     };
+    for closed in inheritance.iter_mut().flat_map(Inheritance::close_doors) {
+        show::note(&format!("nobody listens at {closed} any more"), "--http says where to listen");
+    }
     if door.is_some() {
         warn_of_readers(&access);
     }

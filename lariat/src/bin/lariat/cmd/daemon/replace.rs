@@ -12,6 +12,7 @@ use lariat::daemon::client::Error;
 use lariat::daemon::handover::{Declined, Inheritance, Successor, succeed};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Signal;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,7 +38,11 @@ pub(super) enum Elder {
 }
 
 /// Asks the daemon that listens there to become this one, or to make way, if there is one. Says why not.
-pub(super) fn make_way(path: &Path, state_dir: &Path) -> Result<Elder, ExitCode> {
+pub(super) fn make_way(
+    path: &Path,
+    state_dir: &Path,
+    http: Option<SocketAddr>,
+) -> Result<Elder, ExitCode> {
     // Whatever keeps us from connecting is said by who wants to listen there.
     let Ok(stream) = UnixStream::connect(path) else { return Ok(Elder::Gone) };
     let failed = |what: String, advice: &str| {
@@ -52,8 +57,13 @@ pub(super) fn make_way(path: &Path, state_dir: &Path) -> Result<Elder, ExitCode>
         return Err(failed(what, "choose another --socket PATH"));
     };
     drop(stream);
-    let declined = match become_this(path, elder, state_dir) {
+    let declined = match become_this(path, elder, state_dir, http) {
         Ok(successor) => return Ok(Elder::Became(successor)),
+        Err(Declined::Stays(why)) => {
+            let what = format!("the daemon on {shown} stays what it is: {}", show::plain(&why));
+            let advice = "try again, give --http and --config as it has them, or stop it first";
+            return Err(failed(what, advice));
+        }
         Err(Declined::Refused(why)) => Some(show::plain(&why)),
         // It is one from before there was such a thing, or is leaving.
         Err(Declined::Unable(_)) => None,
@@ -89,13 +99,18 @@ fn sessions(path: &Path) -> Result<usize, Error> {
 }
 
 /// Asks it to become this program. One that is just becoming another's does not answer, and is asked again.
-fn become_this(path: &Path, elder: Member, state_dir: &Path) -> Result<Successor, Declined> {
+fn become_this(
+    path: &Path,
+    elder: Member,
+    state_dir: &Path,
+    http: Option<SocketAddr>,
+) -> Result<Successor, Declined> {
     let mut asked = 0;
     loop {
         let line = UnixStream::connect(path).map_err(Declined::Unable);
         let args = std::env::args_os().collect();
         asked += 1;
-        match line.and_then(|line| succeed(line, elder, state_dir, args, env::all())) {
+        match line.and_then(|line| succeed(line, elder, state_dir, args, env::all(), http)) {
             Err(Declined::Unable(_)) if asked < ASKED && elder.is_alive() => {
                 contain::wait(&mut [], Some(Instant::now() + SOON));
             }
