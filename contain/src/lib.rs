@@ -30,8 +30,8 @@
 //! every member when that handle closes, whoever or whatever closes it.
 //!
 //! The crate is synchronous, knows processes and nothing else (no protocol, no containers, no
-//! async runtime) and holds all the `unsafe` of the product but that of the children that misbehave in trials. Linux, Windows and macOS; elsewhere it
-//! is empty.
+//! async runtime) and holds all the `unsafe` of the product but that of the children that misbehave
+//! in trials. Linux, Windows and macOS; elsewhere it is empty.
 #![cfg(any(target_os = "linux", target_os = "macos", windows))]
 
 mod choice;

@@ -411,7 +411,7 @@ mod tests {
             (&["machine"], true),
             (&["machine", "boot"], false),
             // In it, if this is outside of all others.
-            (&["pid_namespace"], page["place"]["pid_namespace"] == "pid:[4026531836]"),
+            (&["pid_namespace"], page["place"]["pid_namespace"] == super::super::place::OUTERMOST),
             (&["pid_namespace", "boot", "machine"], false),
             (&["boot"], true),
         ];

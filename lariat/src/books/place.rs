@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 
 /// The pid namespace that all others are in has this number since Linux 3.8.
-const OUTERMOST: &str = "pid:[4026531836]";
+pub(super) const OUTERMOST: &str = "pid:[4026531836]";
 
 /// Where pids mean what they say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -117,19 +117,20 @@ fn the_last_receipt_is_found_also_after_a_rotation() {
     assert_eq!(desk.books.last_receipt(&session), Some(last));
 }
 
+/// Only this one is left.
+fn left(member: Member) -> Report {
+    let (kind, name) = (contain::Kind::Process, "cat".into());
+    let survivor = contain::Survivor { kind, member, name, why: "it may".into() };
+    Report { survivors: vec![survivor], seen: 1, ..nothing() }
+}
+
 #[test]
 fn who_survives_one_life_is_named_until_it_is_gone() {
     let desk = Desk::new();
     let entry = desk.note();
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let member = Member::of(child.id() as i32).unwrap();
-    let survivor = contain::Survivor {
-        kind: contain::Kind::Process,
-        member,
-        name: "cat".into(),
-        why: "it may".into(),
-    };
-    let left = Report { survivors: vec![survivor], seen: 1, ..nothing() };
+    let left = left(member);
     assert_eq!(entry.account(&Reason::Idle, left).receipt.survivors.len(), 1);
     pass(entry.began());
     entry.begin();
@@ -156,13 +157,7 @@ fn who_survived_is_ended_by_the_next_sweep_whatever_it_carries() {
     let entry = desk.note();
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let member = Member::of(child.id() as i32).unwrap();
-    let survivor = contain::Survivor {
-        kind: contain::Kind::Process,
-        member,
-        name: "cat".into(),
-        why: "it carries no mark".into(),
-    };
-    let left = Report { survivors: vec![survivor], seen: 1, ..nothing() };
+    let left = left(member);
     let settled = entry.settle(&Reason::StdinClosed, left);
     assert_eq!(settled.receipt.survivors.len(), 1);
     drop(entry);
@@ -170,6 +165,24 @@ fn who_survived_is_ended_by_the_next_sweep_whatever_it_carries() {
     assert!(!member.is_alive(), "it was forgotten");
     child.wait().unwrap();
     assert_eq!(desk.files(), 0);
+}
+
+#[test]
+fn whom_somebody_elses_receipt_names_is_left_alone() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let desk = Desk::new();
+    let entry = desk.note();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let member = Member::of(child.id() as i32).unwrap();
+    entry.settle(&Reason::StdinClosed, left(member));
+    std::os::unix::fs::chown(entry.so_far(), Some(65534), None).unwrap();
+    drop(entry);
+    desk.books.sweep();
+    assert!(member.is_alive(), "a bystander was harmed");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

@@ -123,7 +123,7 @@ pub(super) struct Heirs {
 #[derive(Debug)]
 pub struct Inheritance {
     /// Where the daemon listens, and the lock on its name.
-    seat: Option<(std::os::unix::net::UnixListener, OwnedFd)>,
+    mooring: Option<(std::os::unix::net::UnixListener, OwnedFd)>,
     /// Where it listens by TCP.
     doors: Vec<TcpListener>,
     /// To whoever was started to replace it, and stands for it now.
@@ -400,7 +400,7 @@ impl Inheritance {
         rustix::process::fchdir(taken(state.directory)?)?;
         let doors: Result<Vec<OwnedFd>, _> = state.doors.iter().map(|door| taken(*door)).collect();
         Ok(Inheritance {
-            seat: Some((taken(state.listener)?.into(), taken(state.lock)?)),
+            mooring: Some((taken(state.listener)?.into(), taken(state.lock)?)),
             doors: doors?.into_iter().map(TcpListener::from).collect(),
             successor: taken(state.line)?.into(),
             pool: state.pool,
@@ -411,7 +411,7 @@ impl Inheritance {
 
     /// Where the daemon listens, and the lock on its name: once, so that whoever lets go of them has.
     pub fn mooring(&mut self) -> Option<(std::os::unix::net::UnixListener, OwnedFd)> {
-        self.seat.take()
+        self.mooring.take()
     }
 
     /// A listener that is wanted and there already: whoever has come meanwhile waits in it.
